@@ -19,7 +19,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.examples.networks import Network, load_network, network_schema, sample_codes
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.runs.run import LEDGER_VARIABLE
 from dagveil_bench.postgres_server import find_binaries
 

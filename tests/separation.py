@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dagveil.errors import GraphError
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 
 
 def is_separated(dag: Dag, x: str, y: str, given: Iterable[str] = ()) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 import dagveil as dv
 from dagveil.examples.networks import Network, network_schema, sample_table
-from dagveil.graphs.exchange.causal_learn import to_causal_learn
+from dagveil.graphs.exchange.formats import to_causal_learn
 from dagveil.runs.result import ResultEdge, ResultGraph
 
 NAMES = [

@@ -19,7 +19,7 @@ import numpy as np
 
 from dagveil.evidence import covariance
 from dagveil.methods import measure, measure_loop, measure_tables
-from dagveil.privacy.filter import ZcdpFilter
+from dagveil.privacy.events import ZcdpFilter
 from dagveil.search.constraint import skeleton
 from dagveil.search.score import hybrid
 from dagveil_bench.studies.jobs import Job, list_jobs

@@ -34,13 +34,19 @@ import numpy as np
 
 from dagveil.data.memory import MemoryTable
 from dagveil.examples.networks import load_network, network_schema, sample_codes
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import method_named
 from dagveil.papers.bhattacharjee2024 import CONDUCTS, solve_opt
-from dagveil.papers.common import PublishedTests, g_p_value, largest_published_order
 from dagveil.papers.ma2022 import NoleaksProgram, gaussian_deviation, noleaks_weights, published_gradient_sensitivity
-from dagveil.papers.publication import PublishedAccess, read_settings, require_reading
+from dagveil.papers.publication import (
+    PublishedAccess,
+    PublishedTests,
+    g_p_value,
+    largest_published_order,
+    read_settings,
+    require_reading,
+)
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent

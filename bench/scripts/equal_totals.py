@@ -22,9 +22,8 @@ import numpy as np
 from dagveil.data.memory import MemoryTable
 from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_named
-from dagveil.papers.common import advanced_composition
-from dagveil.papers.publication import PublishedAccess, read_settings, require_reading
+from dagveil.methods.method import method_named
+from dagveil.papers.publication import PublishedAccess, advanced_composition, read_settings, require_reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from dagveil.evidence.questions import Questions
     from dagveil.forecast.explore import Exploration, explore
     from dagveil.forecast.project import write_project
-    from dagveil.graphs.cpdag import Cpdag
-    from dagveil.graphs.dag import Dag
+    from dagveil.graphs.cpdag import Cpdag, Dag
     from dagveil.graphs.knowledge import Knowledge
     from dagveil.methods.asking import (
         Asked,
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
     )
     from dagveil.methods.method import Measured, Method, SharpCase
     from dagveil.plans.combine import combine_evidence, compare_sites
-    from dagveil.plans.planning import plan_measurement
-    from dagveil.plans.second_round import plan_second_round
+    from dagveil.plans.planning import plan_measurement, plan_second_round
     from dagveil.plans.site_run import measure_planned
     from dagveil.privacy.budget import Budget
     from dagveil.privacy.ledger.ledger import Ledger
@@ -151,7 +149,7 @@ _MODULES: Final = {
     "Calibration": "dagveil.privacy.receipt",
     "Categorical": "dagveil.data.column",
     "Cpdag": "dagveil.graphs.cpdag",
-    "Dag": "dagveil.graphs.dag",
+    "Dag": "dagveil.graphs.cpdag",
     "DagveilError": "dagveil.errors",
     "DatabaseTable": "dagveil.data.engine",
     "DeploymentFacts": "dagveil.report.registry",
@@ -169,7 +167,7 @@ _MODULES: Final = {
     "NoiseKind": "dagveil.privacy.noise.kind",
     "Numeric": "dagveil.data.column",
     "Ordinal": "dagveil.data.column",
-    "Questions": "dagveil.evidence.questions",
+    "Questions": "dagveil.evidence.scores",
     "Receipt": "dagveil.privacy.receipt",
     "Result": "dagveil.runs.result",
     "Schema": "dagveil.data.schema",
@@ -205,7 +203,7 @@ _MODULES: Final = {
     "measure_planned": "dagveil.plans.site_run",
     "measure_source": "dagveil.runs.discovery",
     "plan_measurement": "dagveil.plans.planning",
-    "plan_second_round": "dagveil.plans.second_round",
+    "plan_second_round": "dagveil.plans.planning",
     "save_schema": "dagveil.data.schema",
     "search_evidence": "dagveil.runs.search",
     "synthesize": "dagveil.runs.synthesis",

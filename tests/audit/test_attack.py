@@ -14,9 +14,8 @@ from dagveil.audit.neighbours import DataKind, make_pair
 from dagveil.audit.runs import BLOCK, AttackJob, BlockStore, attacker_for, collect_runs
 from dagveil.audit.transcript import ANSWER_FEATURES, Attacker
 from dagveil.errors import DataError
-from dagveil.methods.catalogue import method_named
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.relation import Relation
+from dagveil.methods.method import method_named
+from dagveil.privacy.budget import Budget, Relation
 
 JOB = AttackJob("lap-mech", DataKind.LEVELS, Relation.ADD_REMOVE, "1", "1/1000000")
 

@@ -27,11 +27,9 @@ from dagveil.audit.sensitivity import audited_statistics
 from dagveil.cli import audit as command
 from dagveil.cli.main import group
 from dagveil.errors import DataError
-from dagveil.methods.catalogue import method_named
-from dagveil.methods.method import Method
-from dagveil.privacy.budget import Budget
+from dagveil.methods.method import Method, method_named
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 
 BUDGET = Budget.of(1, 1e-6)
 

@@ -25,11 +25,10 @@ from dagveil.curator.questions import QuestionSession, Sample
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.mechanisms.smooth_median import smooth_sensitivity
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.distance import ExactDistance
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.reconciled import PartTest, Reconciled

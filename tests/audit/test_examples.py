@@ -26,10 +26,9 @@ from dagveil.audit.runs import BlockStore, find_fixed_run, seed_run
 from dagveil.audit.search import Effort, Norm
 from dagveil.audit.sensitivity import audited_statistics, batch_smooth_sensitivity, search_statistic
 from dagveil.audit.transcript import Attacker, weigh_samples
-from dagveil.methods.catalogue import method_named
-from dagveil.privacy.budget import Budget
+from dagveil.methods.method import method_named
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.relation import Relation
 
 
 def test_batch_smooth_sensitivity() -> None:

@@ -28,10 +28,10 @@ from dagveil.audit.attacks import (
 from dagveil.audit.neighbours import ROWS, DataKind
 from dagveil.audit.runs import AttackJob, BlockStore
 from dagveil.errors import DataError
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.privacy.guessing import bound_advantage
+from dagveil.methods.method import METHODS, method_named
+from dagveil.privacy.budget import Relation
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.receipt import bound_advantage
 
 EPSILONS = st.floats(0.01, 8.0)
 DELTAS = st.floats(0.0, 0.2)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagveil.audit.persons import person_statistics
+from dagveil.audit.numbers import person_statistics
 from dagveil.audit.sensitivity import search_statistic
 from dagveil.data import persons
 from dagveil.data.weighed import COUNT_LATTICE, MOMENT_LATTICE
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 PAIRS = 1200
 STATISTICS = {statistic.name: statistic for statistic in person_statistics()}

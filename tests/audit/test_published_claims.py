@@ -13,11 +13,10 @@ from dagveil.audit.published import (
 )
 from dagveil.audit.sensitivity import search_statistic
 from dagveil.errors import MethodError
-from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.methods.method import METHODS, method_named
 from dagveil.papers.publication import PAPERS, readings_of
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 
 BUDGET = Budget.of(1, 1e-6)
 STATED = [name for name, claim in PUBLISHED.items() if claim.statistics and name not in ("svt-pc", "curate-score")]

@@ -8,7 +8,7 @@ import pytest
 
 from dagveil.audit.examination import Plan, examine_method
 from dagveil.audit.runs import BlockStore
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import METHODS
 from dagveil.privacy.budget import Budget
 
 

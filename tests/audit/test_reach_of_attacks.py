@@ -16,10 +16,9 @@ from dagveil.audit.recording import Rule
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import Effort
 from dagveil.audit.transcript import Attacker
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.privacy.budget import Budget
+from dagveil.methods.method import METHODS, method_named
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, ExponentialChoice, SubsampledGaussian
-from dagveil.privacy.relation import Relation
 
 BUDGET = Budget.of(1, 1e-6)
 GAUSSIAN = DiscreteGaussian("answer", 1, Fraction(1), Fraction(4))

@@ -28,11 +28,10 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import AdditiveFunction
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.methods.method import METHODS, method_named
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.kendall import Kendall
 
 ONE = Budget.of(1, 0)

@@ -23,7 +23,7 @@ from dagveil.audit.search import (
 )
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.methods.asking import ASKABLE
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.statistic import TableShape
 

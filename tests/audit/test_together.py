@@ -18,12 +18,10 @@ from dagveil.audit.replay import RepeatableRun, read_course
 from dagveil.audit.runs import AttackBlock, AttackJob, Conduct, choose_conduct, collect_runs, find_fixed_run, run_block
 from dagveil.audit.search import Effort
 from dagveil.audit.transcript import Attacker
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.methods.method import Method
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.methods.method import METHODS, Method, method_named
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 
 BUDGET = Budget.of(1, 1e-6)
 RELEASES = ["measure", "measure-ges", "measure-notears", "measure-features", "lap-mech", "priv-pc-star"]

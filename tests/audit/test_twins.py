@@ -22,10 +22,8 @@ from dagveil.audit.neighbours import DataKind, fitting_kinds, make_pair
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import AuditedStatistic
 from dagveil.audit.sensitivity import search_statistic
-from dagveil.methods.catalogue import METHODS
-from dagveil.methods.method import Method
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.relation import Relation
+from dagveil.methods.method import METHODS, Method
+from dagveil.privacy.budget import Budget, Relation
 
 PAIRS = 2000
 RUNS = 200

@@ -17,14 +17,13 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
-from dagveil.papers.common import PUBLISHED_KENDALL_CONSTANT, published_scores
 from dagveil.papers.ma2022 import published_gradient_sensitivity
+from dagveil.papers.publication import PUBLISHED_KENDALL_CONSTANT, published_scores
 from dagveil.papers.xu2017 import greedy_distance
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.kendall import Kendall
 
 # --- statistics with a declared sensitivity that is too small -----------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dagveil.examples.networks import Network, load_network
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil_bench.effects import Case, choose_pairs, do_law, exact_answer, rival_widths, run_tables
 
 

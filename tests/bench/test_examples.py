@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.adult import adult_network
 from dagveil_bench.bayesian_scores import BdeuScore, BgeScore, bge_of_rows

@@ -13,7 +13,7 @@ import pytest
 
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evaluation.comparison import skeleton_f1
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench import local_data, local_pairs
 from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records, search_named

@@ -7,7 +7,7 @@ import pytest
 
 from dagveil.data.column import Numeric
 from dagveil.examples.networks import load_network
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil_bench.nonlinear import nonlinear_schema, sample_nonlinear
 
 

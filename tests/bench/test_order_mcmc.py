@@ -13,7 +13,7 @@ from scipy import stats
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.evidence.questions import Questions
 from dagveil.examples.networks import LinearGaussian, sample_linear_gaussian
-from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.cpdag import Dag, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, Reports

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from dagveil.cli.main import group
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.causal_learn import to_causal_learn
+from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.graphs.exchange.formats import to_causal_learn
 from dagveil_bench.score_speed import (
     PEER,
     Outcome,

@@ -70,7 +70,7 @@ def test_a_broken_history_is_refused_by_line(tmp_path):
 def test_the_command_appends_and_warns(tmp_path, monkeypatch):
     path = tmp_path / "history.jsonl"
     append_entry(path, entry(**{"asia: peer / dagveil, exact noise": 80.0}))
-    monkeypatch.setattr("dagveil_bench.commands.measurements.time_runs", lambda *arguments: RUNS[:2])
+    monkeypatch.setattr("dagveil_bench.commands.timings.time_runs", lambda *arguments: RUNS[:2])
     done = CliRunner().invoke(bench, ["speed", "--history", str(path), "--load-rows", "200", "--load-columns", "3"])
     assert done.exit_code == 0, done.output
     assert "80 × before, 8 × now (-90%)" in done.output

@@ -14,7 +14,7 @@ from dagveil.cli.main import group
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
-from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.methods.method import METHODS, method_named, method_plugins
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.report.guarantee import Standing
 from dagveil.report.model import build_model

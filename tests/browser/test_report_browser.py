@@ -16,7 +16,7 @@ import pytest
 from sample_result import make_large, make_result, model_of
 from visitor import Visitor
 
-from dagveil.report.card import build_card
+from dagveil.report.registry import build_card
 
 Visit = Callable[..., Visitor]
 HOSTILE = "</script><script>document.title='taken'</script>\"'><img src=x onerror=alert(1)>\u202e&amp;"

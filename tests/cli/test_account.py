@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dagveil.cli.order import describe
+from dagveil.cli.options import describe
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.account import Account, Spending
-from dagveil.privacy.ledger.composition import Allowance, Composition, Totals
+from dagveil.privacy.ledger.account import Account, Allowance, Composition, Spending, Totals
 
 
 def test_an_overspent_account_is_described() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 from desk import ROWS, SECRET, Desk
 
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.ledger import Ledger
-from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.composition import Totals, price_run
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.ledger.account import Terms, Totals, price_run
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 

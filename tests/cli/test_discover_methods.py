@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 from desk import Desk
 
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import METHODS
 from dagveil.papers.publication import readings_of
 from dagveil.privacy.ledger import Ledger
 from dagveil.runs.result import load_result

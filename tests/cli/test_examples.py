@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dagveil.cli.direction import _two_names
-from dagveil.cli.options import name_ledger, read_options
-from dagveil.cli.order import describe
-from dagveil.cli.output import name_recovery
+from dagveil.cli.effect import _two_names
+from dagveil.cli.options import describe, name_ledger, read_options
+from dagveil.cli.output import _percent, count, name_recovery
 from dagveil.cli.plan import read_list
-from dagveil.cli.terminal import _percent, count
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.account import Account
-from dagveil.privacy.ledger.composition import Allowance, Composition
+from dagveil.privacy.ledger.account import Account, Allowance, Composition
 
 
 def test_two_names() -> None:

@@ -11,7 +11,7 @@ from click.testing import Result
 from desk import Desk
 
 from dagveil.graphs.exchange.formats import load_graph
-from dagveil.graphs.mixed import Mark
+from dagveil.graphs.pag import Mark
 from dagveil.runs.result import load_result
 
 SEEDED = ("--noise", "seeded", "--seed", 0)

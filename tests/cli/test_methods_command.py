@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from desk import Desk
 
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import METHODS
 from dagveil.papers.publication import readings_of
 from dagveil.privacy.receipt import Calibration
 

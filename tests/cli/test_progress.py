@@ -1,16 +1,16 @@
-"""Progress where there is no terminal."""
+"""Progress where there is no output."""
 
 from __future__ import annotations
 
 import pytest
 
-from dagveil.cli import terminal
+from dagveil.cli import output
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock = iter([0.0, 0.0, 30.0, 61.0, 90.0, 180.0])
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
-    with terminal.show_progress(lines=True) as told:
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
+    with output.show_progress(lines=True) as told:
         for done in (0, 1, 2, 3, 4):
             told("runs", done, 10)
     # lines after 61 and 180 seconds; the others came too soon
@@ -21,7 +21,7 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_short_work_stays_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with terminal.show_progress() as told:
+    with output.show_progress() as told:
         told("runs", 0, 10)
         told("runs", 10, 10)
     assert capsys.readouterr().err == ""

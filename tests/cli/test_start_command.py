@@ -14,7 +14,7 @@ from desk import SECRET, SOURCE, Desk
 
 import dagveil as dv
 from dagveil.cli.main import group
-from dagveil.data.header import read_header
+from dagveil.data.files import read_names
 from dagveil.errors import DataError
 
 ROWS = "smokes;level;age\n" + f"yes;low;3,5\nno;{SECRET};4,0\nno;high;99,5\n" * 50
@@ -205,7 +205,7 @@ def test_headers(tmp_path: Path, ending: str) -> None:
         feather.write_feather(table, str(path))
     else:
         path.write_text('\ufeffa b,"c,d"\n1,2\n' if ending == "csv" else "a b\tc,d\n1\t2\n", encoding="utf-8")
-    assert read_header(path)[0] == ("a b", "c,d")
+    assert read_names(path)[0] == ("a b", "c,d")
     path.write_text("")
     with pytest.raises(DataError):
-        read_header(path)
+        read_names(path)

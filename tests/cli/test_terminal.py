@@ -18,7 +18,7 @@ from desk import ROWS, SOURCE, Desk
 
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.main import group
-from dagveil.cli.order import describe
+from dagveil.cli.options import describe
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
@@ -26,11 +26,10 @@ from dagveil.files import seal
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism
 from dagveil.local.reports import LineFormat, check_labels
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.ledger.account import Account, Spending, Terms
-from dagveil.privacy.relation import Relation
 
 ESCAPES = "a\x1b[2J\x9b1m\u202eb"
 STEERING = ("\x1b", "\x9b", "\u202e")

@@ -13,13 +13,12 @@ from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import LedgerError
-from dagveil.privacy.events import DiscreteLaplace, Event, Unbounded
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.budget import Relation
+from dagveil.privacy.events import DiscreteLaplace, Event, Filter, Unbounded
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 
 AnyFilter = TypeVar("AnyFilter", bound=Filter)
 

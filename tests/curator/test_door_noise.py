@@ -16,10 +16,9 @@ from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import Filter, GaussianFilter, ZcdpFilter
 from dagveil.privacy.mechanisms.gaussian import FINE_DEVIATION, deviation_for, lattice_for
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_squared_sensitivity
 from dagveil.statistics.moments import moments_squared_sensitivity
 

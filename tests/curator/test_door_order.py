@@ -22,11 +22,9 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, SchemaError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, Unbounded
-from dagveil.privacy.filter import GaussianFilter, PureFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteLaplace, GaussianFilter, PureFilter, Unbounded
 from dagveil.privacy.ledger import Ledger
-from dagveil.privacy.relation import Relation
 
 PLAN = MomentPlan(("x", "y"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8)
 HALF = Fraction(1, 2)
@@ -175,12 +173,12 @@ CHILD = textwrap.dedent(
     from dagveil.data.memory import MemoryTable
     from dagveil.data.schema import Schema
     from dagveil.privacy.budget import Budget
-    from dagveil.privacy.filter import GaussianFilter
+    from dagveil.privacy.events import GaussianFilter
     from dagveil.privacy.ledger.account import Terms
-    from dagveil.privacy.relation import Relation
+    from dagveil.privacy.budget import Relation
     from dagveil.privacy.ledger import Ledger
     from dagveil.privacy.noise import source
-    from dagveil.privacy.relation import Relation
+    from dagveil.privacy.budget import Relation
 
     class Deadly:
         name, private = "deadly", False

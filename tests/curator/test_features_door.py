@@ -15,10 +15,8 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import Basis, FeaturePlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, SchemaError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.statistics.moments import moments_squared_sensitivity
 
 NAMES = tuple(f"x{k}" for k in range(40))

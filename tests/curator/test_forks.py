@@ -15,14 +15,21 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event
-from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import (
+    ApproximateZcdpFilter,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    Filter,
+    GaussianFilter,
+    PureFilter,
+    ZcdpFilter,
+)
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import LaplaceBlocks
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi import RenyiFilter
 from dagveil.statistics.statistic import statistic_named
 

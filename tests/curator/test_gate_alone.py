@@ -16,12 +16,11 @@ from dagveil.curator import Curator
 from dagveil.curator.gate import Gate
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import LaplaceBlocks
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import statistic_named
 
 FILES = sorted(Path(dagveil.curator.__file__).parent.glob("*.py"))

@@ -20,11 +20,9 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, Filter, GaussianFilter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_squared_sensitivity
 
 BITS = 10

@@ -17,11 +17,9 @@ from dagveil.curator import Curator
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evidence.tables import NoisyTable, add_total, join_margins, read_tables
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, gaussian_cost
-from dagveil.privacy.filter import GaussianFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, GaussianFilter, gaussian_cost
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import interactions_squared_sensitivity, margins_squared_sensitivity
 
 LEVELS = {"a": 2, "b": 3, "c": 5, "d": 2}

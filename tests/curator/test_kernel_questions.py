@@ -24,15 +24,12 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import AdditiveFunction
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError, LedgerError, MethodError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteLaplace, PureFilter
 from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.gcm import gcm_sums
-from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import kernel_features, paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 
 EPSILON = Fraction(1, 10)
 

@@ -15,10 +15,8 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, MethodError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import GaussianFilter
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, GaussianFilter
 from dagveil.statistics.moments import moments_squared_sensitivity, pair_moments_squared_sensitivity
 
 LEVELS = tuple(f"l{k}" for k in range(10))

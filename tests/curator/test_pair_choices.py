@@ -17,12 +17,10 @@ from dagveil.curator.pair_choices import Expectation, Forest, distances_in_recor
 from dagveil.curator.questions import RECORD
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import BudgetError, BudgetExceededError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import ExponentialChoice, gaussian_cost, pure_cost, zcdp_cost
-from dagveil.privacy.filter import GaussianFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import ExponentialChoice, GaussianFilter, gaussian_cost, pure_cost, zcdp_cost
 from dagveil.privacy.mechanisms.exponential import choose_in_turn
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import centre_counts, interactions_squared_sensitivity
 
 NEIGHBOURS = 4000

@@ -19,12 +19,19 @@ from dagveil.curator import Curator, QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question, Sample
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, MethodError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, SmoothLaplace, SparseVectorRound, SubsampledGaussian
-from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, PureFilter, ZcdpFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import (
+    ApproximateZcdpFilter,
+    DiscreteLaplace,
+    Filter,
+    PureFilter,
+    SmoothLaplace,
+    SparseVectorRound,
+    SubsampledGaussian,
+    ZcdpFilter,
+)
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.reconciled import PartTest, Reconciled
 from dagveil.statistics.statistic import Statistic, statistic_named
 

@@ -17,10 +17,9 @@ from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question, Sample
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.distance import ExactDistance
 from dagveil.statistics.reconciled import PartTest, Reconciled
 from dagveil.statistics.statistic import STATISTIC_NAMES, Statistic, TableShape, statistic_named

@@ -16,10 +16,8 @@ from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import RESIDUAL_SPREAD, AdditiveFunction, ResidualPlan, expand_residuals
 from dagveil.data.schema import Schema
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import GaussianFilter
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, GaussianFilter
 from dagveil.statistics.moments import moments_squared_sensitivity
 
 NAMES = ("a", "b", "x", "y")

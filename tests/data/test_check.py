@@ -10,7 +10,7 @@ from dagveil.data.check import CUSTODIAN_WARNING, check_source
 from dagveil.data.column import Boolean, Categorical, Column, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.runs.discovery import measure_source
 
 WORD = Categorical(("a", "b", "c"), "a", "own-level")

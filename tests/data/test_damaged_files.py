@@ -19,10 +19,9 @@ from dagveil.data import files
 from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.draft import draft_schema
 from dagveil.data.engine import DatabaseTable, choose_engine
-from dagveil.data.file_layout import PLAIN_LAYOUT
 from dagveil.data.memory import MemoryTable
 from dagveil.data.reading import arrow_batches, check_sound, open_arrow, read_header, read_source
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, Schema
 from dagveil.errors import DagveilError, DataError
 
 MARK = "a cell that no error may quote"
@@ -110,7 +109,7 @@ def test_no_damage_ends_the_process(form: str, tmp_path: Path) -> None:
     """In a process of its own. Without the checks about every tenth of these Feather files would end it."""
     place = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     asked = f"read_damaged({form!r}, range(60), Path({str(tmp_path)!r}))"
-    program = f"from {__name__} import *; {asked}"
+    program = f"from {Path(__file__).stem} import *; {asked}"
     done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": place}, capture_output=True, text=True
     )
@@ -239,7 +238,7 @@ def shorten_while_open(path: Path) -> None:
 def test_a_file_that_gets_shorter_ends_no_process(tmp_path: Path) -> None:
     """In a process of its own: a mapped file would end it."""
     place = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    program = f"from {__name__} import *; shorten_while_open(Path({str(tmp_path / 't.arrow')!r}))"
+    program = f"from {Path(__file__).stem} import *; shorten_while_open(Path({str(tmp_path / 't.arrow')!r}))"
     done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": place}, capture_output=True, text=True
     )

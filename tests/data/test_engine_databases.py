@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from dagveil.data.column import Boolean, Categorical, Numeric
-from dagveil.data.databases import PostgresTable, SqliteTable
-from dagveil.data.engine import DatabaseTable, choose_engine
+from dagveil.data.engine import DatabaseTable, PostgresTable, SqliteTable, choose_engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.data.streams import StreamedTable

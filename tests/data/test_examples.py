@@ -11,19 +11,18 @@ import pyarrow as pa
 
 from dagveil.data.cells import place_codes, read_numbers, spell_decimal, spell_levels, spell_number, to_arrow
 from dagveil.data.column import Boolean, Categorical, Numeric
-from dagveil.data.databases import is_postgres
 from dagveil.data.distinct import Cube, WeightedRows, count_cells, mix_codes, pays_to_shrink
-from dagveil.data.draft import merge_spellings, name_dataset, order_levels, tell_unfit_texts
+from dagveil.data.draft import describe_unfit_texts, merge_spellings, name_dataset, order_levels
 from dagveil.data.duckdb import quote_name, write_code
 from dagveil.data.encoding import encode
-from dagveil.data.file_layout import FileLayout
+from dagveil.data.engine import is_postgres
 from dagveil.data.files import file_form
 from dagveil.data.machine import available_memory, peak_memory, read_bytes
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
 from dagveil.data.products import bundle_columns, pays, widest_table
 from dagveil.data.reading import read_source
-from dagveil.data.schema import Schema, parse_toml, schema_from_toml, tidy_dataset
+from dagveil.data.schema import FileLayout, Schema, parse_toml, schema_from_toml, tidy_dataset
 from dagveil.data.selection import fill_slots, scale_to_unit, unit_scale
 from dagveil.data.streams import ArrowRows, StreamedTable, batch_rows
 from dagveil.data.table import table_shape
@@ -79,9 +78,9 @@ def test_cube() -> None:
     assert (rows.codes["a"].tolist(), rows.weights.tolist()) == ([0, 2], [1.0, 2.0])
 
 
-def test_tell_unfit_texts() -> None:
+def test_describe_unfit_texts() -> None:
     assert (
-        tell_unfit_texts({f"P{k:04}": 1 + k % 3 for k in range(500)})[:47]
+        describe_unfit_texts({f"P{k:04}": 1 + k % 3 for k in range(500)})[:47]
         == "500 different texts, 333 of them more than once"
     )
 

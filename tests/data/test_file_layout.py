@@ -17,8 +17,7 @@ from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.draft import draft_schema
 from dagveil.data.duckdb import DuckdbFiles, DuckdbSession
 from dagveil.data.engine import choose_engine
-from dagveil.data.file_layout import FileLayout, find_layout
-from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
+from dagveil.data.schema import FileLayout, Schema, find_layout, schema_from_toml, schema_to_toml
 from dagveil.errors import DataError, SchemaError
 
 SECRET = "P4711"

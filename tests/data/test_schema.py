@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.data.column import Boolean, Categorical, Column, Numeric, Ordinal
-from dagveil.data.file_layout import FileLayout
-from dagveil.data.schema import Schema, load_schema, save_schema, schema_from_toml, schema_to_toml
+from dagveil.data.schema import FileLayout, Schema, load_schema, save_schema, schema_from_toml, schema_to_toml
 from dagveil.errors import SchemaError
 
 DOCS = Path(__file__).parents[2] / "docs" / "schema.md"

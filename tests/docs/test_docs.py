@@ -367,7 +367,7 @@ def published_methods() -> list[str]:
 def test_settings_on_method_pages_are_those_of_the_code(name: str) -> None:
     import msgspec
 
-    from dagveil.methods.catalogue import METHODS
+    from dagveil.methods.method import METHODS
 
     kinds = {
         "Sound calibration": METHODS[name].settings,
@@ -379,7 +379,7 @@ def test_settings_on_method_pages_are_those_of_the_code(name: str) -> None:
 
 
 def test_every_method_has_a_page_that_papers_names() -> None:
-    from dagveil.methods.catalogue import METHODS
+    from dagveil.methods.method import METHODS
 
     papers = (DOCS / "papers.md").read_text(encoding="utf-8")
     for name in METHODS:
@@ -392,7 +392,7 @@ def test_methods_take_the_statistics_that_the_page_says() -> None:
     from dagveil.data.schema import Schema
     from dagveil.errors import MethodError
     from dagveil.methods.asking import ASKABLE
-    from dagveil.methods.catalogue import METHODS
+    from dagveil.methods.method import METHODS
     from dagveil.privacy.noise.kind import NoiseKind
     from dagveil.runs.discovery import discover
 

@@ -15,16 +15,14 @@ from dagveil.data.schema import Schema
 from dagveil.methods.asking import make_statistic
 from dagveil.methods.noleaks import Schedule, iterations_allowed
 from dagveil.papers.bhattacharjee2024 import CONDUCTS
-from dagveil.papers.common import advanced_composition, published_p_value_sensitivity
+from dagveil.papers.publication import advanced_composition, published_p_value_sensitivity
 from dagveil.papers.wang2020 import SMALLEST_RATE
 from dagveil.papers.xu2017 import published_covariance_sensitivity
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice
-from dagveil.privacy.filter import ZcdpFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice, ZcdpFilter
 from dagveil.privacy.mechanisms.laplace import PureEvent, filter_for
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 from dagveil.runs.discovery import discover
 from dagveil.statistics.statistic import TableShape
 

@@ -15,8 +15,7 @@ from dagveil.effects.parents import (
     separates_back_doors,
 )
 from dagveil.errors import DagveilError, GraphError, MethodError
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.cpdag import Cpdag, Dag, sort_topologically
 
 NAMES = ("a", "b", "c", "d", "e")
 

@@ -8,9 +8,8 @@ import pytest
 
 from dagveil.errors import GraphError
 from dagveil.evaluation.comparison import Reading, compare_graphs, read_as
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 
 
 def sign(graph: Cpdag, first: str, second: str) -> str:

@@ -15,8 +15,7 @@ from dagveil.evaluation.comparison import (
     rate_skeleton,
     skeleton_f1,
 )
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 
 NODES = ("a", "b", "c", "d")
 EMPTY, FULL = Cpdag.empty(NODES), Cpdag.complete(NODES)

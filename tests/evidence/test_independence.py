@@ -13,7 +13,7 @@ from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.triples import TripleEvidence
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 
 LEVELS = {"a": 2, "b": 3, "c": 2, "one": 1, "d": 4, "e": 2}
 TRIPLES = [("a", "b", "c"), ("d", "b", "c"), ("a", "c", "e"), ("b", "e", "c"), ("a", "b", "e"), ("c", "one", "a")]

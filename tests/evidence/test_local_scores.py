@@ -182,7 +182,7 @@ def test_a_lenient_score_asks_for_no_more() -> None:
 
 
 def test_evidence_without_noise_scales_is_refused(oracle: type) -> None:
-    from dagveil.graphs.dag import Dag
+    from dagveil.graphs.cpdag import Dag
 
     with pytest.raises(EvidenceError, match="noise scales"):
         noise_aware_score(oracle(Dag(("a", "b"), frozenset())))

@@ -23,9 +23,9 @@ from dagveil.forecast.detection import Weakest
 from dagveil.forecast.explore import Exploration, explore, load_exploration
 from dagveil.forecast.recommendation import Curve, Point, reach, read_curve, recommend
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import METHODS
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 
 SCHEMA = Schema(
     dataset="clinic",

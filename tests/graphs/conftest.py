@@ -8,8 +8,7 @@ from itertools import combinations, permutations, product
 
 import pytest
 
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 
 NODES = ("a", "b", "c", "d")
 

@@ -10,9 +10,8 @@ import pytest
 
 from dagveil.errors import GraphError
 from dagveil.graphs.adjustment import find_adjustment
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
-from dagveil.graphs.pag import find_class, project_dag
+from dagveil.graphs.cpdag import Dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class, project_dag
 from separation import is_separated
 
 SEEN = ("a", "b", "c", "d")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag, nearest_extension
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag, nearest_extension
 
 
 def test_cpdag_of_all_dags_against_their_classes(all_classes: dict[Cpdag, list[Dag]]) -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dagveil.errors import GraphError
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 
 
 def test_four_nodes_have_543_dags(all_dags: tuple[Dag, ...]) -> None:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import networkx
 
-from dagveil.graphs.cpdag import Cpdag, find_extension, nearest_extension
-from dagveil.graphs.dag import Dag, sort_topologically
-from dagveil.graphs.exchange.arcs import join_arcs
-from dagveil.graphs.exchange.dot import DOT_TYPES, from_dagitty, from_dot, read_statements
-from dagveil.graphs.exchange.formats import Extension, Format, choose_dag, read_graph, write_graph
-from dagveil.graphs.exchange.networkx_graphs import (
+from dagveil.graphs.cpdag import (
+    Cpdag,
+    Dag,
+    check_nodes,
+    close,
+    find_extension,
+    list_by_end,
+    nearest_extension,
+    sort_topologically,
+)
+from dagveil.graphs.exchange.dot import DOT_TYPES, from_dagitty, from_dot, join_arcs, read_statements
+from dagveil.graphs.exchange.formats import (
+    Extension,
+    Format,
+    choose_dag,
     from_gml,
     from_graphml,
     from_networkx,
     from_node_link,
+    read_graph,
     to_graphml,
     to_networkx,
     to_node_link,
+    write_graph,
 )
-from dagveil.graphs.meek import close
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
-from dagveil.graphs.names import check_nodes, list_by_end
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 
 
 def test_find_extension() -> None:

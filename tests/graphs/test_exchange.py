@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from dagveil.errors import GraphError, MissingExtraError
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.causal_learn import to_causal_learn
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.exchange.dot import to_dot
-from dagveil.graphs.exchange.networkx_graphs import from_networkx, to_graphml, to_networkx
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.exchange.formats import from_networkx, to_causal_learn, to_graphml, to_networkx
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 
 HARD = ('say "hi"', "two words", "ключ 鍵 é", "<a> & 'b'", "back\\slash\\", "line\nbreak", " edge ", "-> x;", "]]>")
 HARD_CPDAG = Cpdag(

@@ -15,31 +15,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.causal_learn import from_tetrad, to_causal_learn, to_tetrad
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
 from dagveil.graphs.exchange.formats import (
     Extension,
     Format,
     choose_dag,
-    load_graph,
-    read_graph,
-    to_pgmpy,
-    write_graph,
-    write_pgmpy,
-)
-from dagveil.graphs.exchange.networkx_graphs import (
     from_gml,
     from_graphml,
     from_networkx,
     from_node_link,
+    from_tetrad,
+    load_graph,
+    read_graph,
+    to_causal_learn,
     to_gml,
     to_graphml,
     to_networkx,
     to_node_link,
+    to_pgmpy,
+    to_tetrad,
+    write_graph,
+    write_pgmpy,
 )
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 
 HOSTILE = st.one_of(
     # what separates, quotes and escapes in some format

@@ -7,10 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import KnowledgeError
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag, close
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.meek import close
 
 NODES = ("a", "b", "c", "d")
 ARCS = st.frozensets(st.sampled_from(sorted(permutations(NODES, 2))), max_size=4)

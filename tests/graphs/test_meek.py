@@ -5,9 +5,7 @@ from itertools import combinations
 import pytest
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.meek import close
+from dagveil.graphs.cpdag import Cpdag, Dag, close
 
 
 def pairs(*texts: str) -> frozenset[frozenset[str]]:

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 
 
 def test_an_edge_can_be_given_from_either_end() -> None:

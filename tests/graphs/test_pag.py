@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 
 from dagveil.errors import GraphError
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.causal_learn import from_tetrad, to_tetrad
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
-from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format, write_amat, write_graph
-from dagveil.graphs.exchange.networkx_graphs import from_gml, from_graphml, from_node_link
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
-from dagveil.graphs.pag import CIRCLE, NONE, TAIL, OrientationRules, find_class, project_dag
+from dagveil.graphs.exchange.formats import (
+    EXPORTERS,
+    Extension,
+    Format,
+    from_gml,
+    from_graphml,
+    from_node_link,
+    from_tetrad,
+    to_tetrad,
+    write_amat,
+    write_graph,
+)
+from dagveil.graphs.pag import CIRCLE, NONE, TAIL, Edge, Mark, MixedGraph, OrientationRules, find_class, project_dag
 from separation import is_separated
 
 TAIL_MARK, ARROW_MARK, CIRCLE_MARK = Mark.TAIL, Mark.ARROW, Mark.CIRCLE

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from dagveil.errors import GraphError
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from separation import is_separated
 
 

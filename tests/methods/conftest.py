@@ -16,15 +16,13 @@ from dagveil.data.memory import MemoryTable
 from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import method_named
-from dagveil.papers.common import PublishedTests
-from dagveil.papers.publication import PublishedAccess, read_settings, readings_of, require_reading
-from dagveil.privacy.budget import Budget
+from dagveil.methods.method import method_named
+from dagveil.papers.publication import PublishedAccess, PublishedTests, read_settings, readings_of, require_reading
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 from dagveil.progress import silent
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.statistic import TableShape

@@ -29,14 +29,12 @@ from dagveil.methods.asking import (
     make_statistic,
     most_questions,
 )
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event
-from dagveil.privacy.filter import PureFilter
+from dagveil.methods.method import METHODS, method_named
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import Event, PureFilter
 from dagveil.privacy.ledger.account import RunState, Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.progress import silent
 from dagveil.runs.discovery import discover
 from dagveil.statistics.statistic import Statistic

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from dagveil.errors import MethodError
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.methods.method import Method
+from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.papers.publication import PAPERS, read_settings, readings_of
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.search.settings import SearchSettings

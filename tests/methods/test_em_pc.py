@@ -14,7 +14,7 @@ from dagveil.curator import Curator, Question, QuestionSession
 from dagveil.data.memory import MemoryTable
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
-from dagveil.papers.common import advanced_composition
+from dagveil.papers.publication import advanced_composition
 from dagveil.papers.xu2017 import _draw, _Program, number_scores
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, ExponentialChoice
 from dagveil.privacy.receipt import Calibration

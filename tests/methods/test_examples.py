@@ -9,11 +9,11 @@ import numpy as np
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.methods import measure_features
-from dagveil.methods.catalogue import method_named, method_origin, read_plugins
 from dagveil.methods.curate import allocate
 from dagveil.methods.measure import MOMENT_SEARCH, fit_levels, prefers_joint, scale_levels
-from dagveil.methods.measure_moments import BITS, choose_radius, spread_of, tell_coarse_bits
+from dagveil.methods.measure_moments import BITS, choose_radius, describe_coarse_bits, spread_of
 from dagveil.methods.measure_notears import widen_levels
+from dagveil.methods.method import method_named, method_origin, read_plugins
 from dagveil.methods.noleaks import Schedule, describe_direction, epsilon_at, iterations_allowed, shares
 from dagveil.methods.pcd import default_penalty
 from dagveil.methods.regressions import ReleasedFunctions
@@ -65,8 +65,8 @@ def test_choose_radius_of_features() -> None:
     )
 
 
-def test_tell_coarse_bits() -> None:
-    assert tell_coarse_bits(BITS) == ""
+def test_describe_coarse_bits() -> None:
+    assert describe_coarse_bits(BITS) == ""
 
 
 def test_choose_radius() -> None:

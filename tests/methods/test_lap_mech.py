@@ -14,10 +14,10 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import describe_sweep
-from dagveil.papers.common import g_p_value
+from dagveil.papers.publication import g_p_value
 from dagveil.papers.xu2017 import JointTests
 from dagveil.privacy.events import DiscreteLaplace
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.search.constraint.pc import prune

@@ -20,12 +20,11 @@ from dagveil.data.schema import Schema
 from dagveil.methods.asking import Asked
 from dagveil.methods.measure import read_shares, release_levels, scale_levels
 from dagveil.methods.noleaks import RADIUS_PER_COLUMN, row_plan
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import GaussianFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import GaussianFilter
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, NoisyMoments
 from dagveil.runs.discovery import measure_source
 

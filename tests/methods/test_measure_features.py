@@ -19,7 +19,7 @@ from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.evidence.features import FeatureEvidence, publishable_evidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.files import seal
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure_features import LINEAR, choose_degree, choose_radius
 from dagveil.privacy.noise.kind import NoiseKind

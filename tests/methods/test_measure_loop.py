@@ -20,7 +20,7 @@ from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.examples.networks import load_network, network_schema, sample_codes
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice
 from dagveil.privacy.noise.kind import NoiseKind

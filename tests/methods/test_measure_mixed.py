@@ -24,7 +24,7 @@ from dagveil.plans.plan_file import AskMixed, plan_from_json
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMixedMoments, NoisyPairMoments
 from dagveil.runs.discovery import discover, measure_source

@@ -18,13 +18,13 @@ from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_notears
 from dagveil.papers import zheng2018
 from dagveil.papers.publication import PublishedAccess
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments

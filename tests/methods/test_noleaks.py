@@ -27,14 +27,14 @@ from dagveil.examples.networks import (
     random_linear_gaussian,
     sample_linear_gaussian,
 )
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import noleaks
 from dagveil.methods.asking import Asked
 from dagveil.methods.noleaks import Schedule, epsilon_at, iterations_allowed
 from dagveil.papers.ma2022 import NoleaksProgram, encode_rows, noleaks_weights
 from dagveil.papers.publication import PublishedAccess, readings_of
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent

@@ -7,8 +7,13 @@ import math
 import numpy as np
 
 from dagveil.papers.bhattacharjee2024 import published_p_value_constant, solve_opt
-from dagveil.papers.common import advanced_composition, g_p_value, published_p_value_sensitivity, published_p_values
-from dagveil.papers.publication import readings_of
+from dagveil.papers.publication import (
+    advanced_composition,
+    g_p_value,
+    published_p_value_sensitivity,
+    published_p_values,
+    readings_of,
+)
 from dagveil.papers.spirtes2000 import chi_square_p_value
 from dagveil.papers.wang2020 import SparseVector, optimal_rate, program_rate
 from dagveil.papers.xu2017 import JointTests, greedy_distance, number_scores

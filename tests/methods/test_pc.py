@@ -14,10 +14,10 @@ from dagveil.cli.main import group
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
 from dagveil.examples.networks import gaussian_schema, load_network, random_linear_gaussian, sample_linear_gaussian
-from dagveil.papers.common import g_p_value
+from dagveil.papers.publication import g_p_value
 from dagveil.papers.spirtes2000 import chi_square_p_value
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover

@@ -23,7 +23,7 @@ from dagveil.papers import zhang2023
 from dagveil.papers.zhang2023 import Rcit, RcitSettings, exact_rcit, published_p_value_range
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover

@@ -13,7 +13,7 @@ from dagveil.curator import Curator, Question
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, describe_sweep
-from dagveil.papers.common import advanced_composition, largest_published_order
+from dagveil.papers.publication import advanced_composition, largest_published_order
 from dagveil.papers.wang2020 import SieveAndExamine, optimal_rate, program_rate, sieve_epsilon
 from dagveil.privacy.events import DiscreteLaplace, SparseVectorRound
 from dagveil.privacy.receipt import Calibration

@@ -17,8 +17,10 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS
-from dagveil.papers.common import (
+from dagveil.methods.method import METHODS
+from dagveil.papers.publication import (
+    PAPERS,
+    PublishedAccess,
     PublishedTests,
     advanced_composition,
     describe_published,
@@ -27,12 +29,13 @@ from dagveil.papers.common import (
     largest_published_order,
     published_p_values,
     published_scores,
+    readings_of,
+    require_reading,
 )
-from dagveil.papers.publication import PAPERS, PublishedAccess, readings_of, require_reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.ledger.account import RunState
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import NO_GUARANTEE, Calibration
 from dagveil.runs.discovery import discover

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from dagveil.papers.common import PUBLISHED_KENDALL_CONSTANT, published_scores
+from dagveil.papers.publication import PUBLISHED_KENDALL_CONSTANT, published_scores
 from published_bounds import (
     published_conditional_kendall_sensitivity,
     published_conditional_spearman_sensitivity,

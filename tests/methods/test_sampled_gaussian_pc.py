@@ -12,7 +12,7 @@ from dagveil.curator import Curator
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, describe_sweep
-from dagveil.papers.common import largest_published_order
+from dagveil.papers.publication import largest_published_order
 from dagveil.privacy.events import SubsampledGaussian
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover

@@ -13,7 +13,7 @@ from dagveil.curator import Curator
 from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, describe_sweep
-from dagveil.papers.common import advanced_composition, largest_published_order
+from dagveil.papers.publication import advanced_composition, largest_published_order
 from dagveil.papers.wang2020 import SparseVector
 from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.receipt import Calibration

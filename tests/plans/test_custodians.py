@@ -27,12 +27,10 @@ from dagveil.errors import (
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.plans.combine import add_releases, combine_evidence
 from dagveil.plans.plan_file import AskInteractions, MeasurementPlan, NoiseLaw, PlannedSite, load_plan, plan_from_json
-from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement
-from dagveil.plans.second_round import plan_second_round
+from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, plan_second_round
 from dagveil.plans.site_run import measure_planned, noise_deviation
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import mu_squared_of
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.budget import Budget, mu_squared_of
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.runs.discovery import measure_source

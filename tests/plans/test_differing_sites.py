@@ -17,16 +17,14 @@ from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError, SchemaError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.evidence.moments import covariance_from_moments
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.plans.combine import combine_evidence, compare_sites
 from dagveil.plans.plan_file import MeasurementPlan
-from dagveil.plans.planning import TableRule, plan_measurement
-from dagveil.plans.second_round import plan_second_round
-from dagveil.plans.shared_columns import share_columns
-from dagveil.plans.site_column import stack_releases
+from dagveil.plans.planning import TableRule, plan_measurement, plan_second_round
+from dagveil.plans.shared_columns import share_columns, stack_releases
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.recount import check_receipt
+from dagveil.privacy.receipt import check_receipt
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMoments
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagveil.errors import InvalidBudgetError
-from dagveil.privacy.budget import Budget, exact, round_down, round_up
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation, exact, round_down, round_up
 
 
 @pytest.mark.parametrize("epsilon", [0.1, "0.1", Decimal("0.1"), Fraction(1, 10), np.float64(0.1), "1/10"])

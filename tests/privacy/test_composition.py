@@ -11,22 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetExceededError, LedgerError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import epsilon_of_rho, mu_squared_of, rho_of
-from dagveil.privacy.events import SparseVectorRound
-from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.budget import Budget, Relation, epsilon_of_rho, mu_squared_of, rho_of
+from dagveil.privacy.events import GaussianFilter, PureFilter, SparseVectorRound, ZcdpFilter
 from dagveil.privacy.ledger import Ledger, MemoryLedger
-from dagveil.privacy.ledger.account import Terms, check_name
-from dagveil.privacy.ledger.composition import (
+from dagveil.privacy.ledger.account import (
     CONVERSION_SHARE,
     SUM_SHARE,
     Allowance,
     Composition,
+    Terms,
     Totals,
+    check_name,
     price_run,
 )
-from dagveil.privacy.recount import filter_named
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.receipt import filter_named
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 EVENT = SparseVectorRound("edge", Fraction(1, 1000))

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetError, InvalidBudgetError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import (
+from dagveil.privacy.budget import (
     DELTA_SLACK,
     EPSILON_SLACK,
     MOST_CHANGED_DRAWS,
+    Budget,
     epsilon_of_mu_squared,
     epsilon_of_rho,
     log_gaussian_delta,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from dagveil.errors import InvalidBudgetError
-from dagveil.privacy.conversion import log_gaussian_delta
+from dagveil.privacy.budget import log_gaussian_delta
 from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,

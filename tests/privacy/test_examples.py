@@ -8,37 +8,52 @@ from fractions import Fraction
 import pytest
 
 from dagveil.errors import DataError
-from dagveil.privacy.budget import Budget, exact, round_down, round_up
-from dagveil.privacy.conversion import epsilon_of_mu_squared, epsilon_of_rho, log_gaussian_delta, mu_squared_of, rho_of
+from dagveil.privacy.budget import (
+    Budget,
+    Relation,
+    epsilon_of_mu_squared,
+    epsilon_of_rho,
+    exact,
+    log_gaussian_delta,
+    mu_squared_of,
+    rho_of,
+    round_down,
+    round_up,
+)
 from dagveil.privacy.events import (
+    ApproximateZcdpFilter,
     DiscreteGaussian,
+    GaussianFilter,
+    HomeProcess,
+    PureFilter,
     RandomisedResponse,
     SmoothLaplace,
     SparseVectorRound,
     SubsampledGaussian,
     Unbounded,
+    ZcdpFilter,
     approximate_zcdp_cost,
     decode_event,
     encode_event,
     failure_probability,
     gaussian_cost,
     pure_cost,
+    tightest_filter,
     zcdp_cost,
 )
-from dagveil.privacy.filter import (
-    ApproximateZcdpFilter,
-    GaussianFilter,
-    HomeProcess,
-    PureFilter,
-    ZcdpFilter,
-    tightest_filter,
+from dagveil.privacy.ledger.account import (
+    Account,
+    Allowance,
+    Composition,
+    Terms,
+    admit,
+    check_name,
+    price_run,
+    tidy_name,
 )
-from dagveil.privacy.guessing import bound_advantage, describe_guessing, name_unit, write_accuracy
-from dagveil.privacy.ledger.account import Account, Terms, admit, check_name, tidy_name
 from dagveil.privacy.ledger.accounts import Books, Head, verify_entries
-from dagveil.privacy.ledger.composition import Allowance, Composition, price_run
 from dagveil.privacy.ledger.entries import EntryKind, budget_body, follow, utc_now
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.mechanisms.exponential import choose, flip
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import filter_for, laplace_variance
@@ -56,9 +71,16 @@ from dagveil.privacy.noise.exact import BlockLaw, ExactNoise, SeededBits, System
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise
 from dagveil.privacy.noise.source import LaplaceBlocks, representable_scale, representable_variance
-from dagveil.privacy.receipt import Calibration, Receipt
-from dagveil.privacy.recount import check_receipt, filter_named
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.receipt import (
+    Calibration,
+    Receipt,
+    bound_advantage,
+    check_receipt,
+    describe_guessing,
+    filter_named,
+    name_unit,
+    write_accuracy,
+)
 from dagveil.privacy.renyi import (
     RenyiFilter,
     best_order,

@@ -7,21 +7,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetError, BudgetExceededError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import MOST_CHANGED_DRAWS
+from dagveil.privacy.budget import MOST_CHANGED_DRAWS, Budget
 from dagveil.privacy.events import (
+    FAILURE_SHARE,
+    ApproximateZcdpFilter,
     DiscreteGaussian,
     DiscreteLaplace,
     ExponentialChoice,
+    GaussianFilter,
+    PureFilter,
     SmoothLaplace,
     SparseVectorRound,
     Unbounded,
-)
-from dagveil.privacy.filter import (
-    FAILURE_SHARE,
-    ApproximateZcdpFilter,
-    GaussianFilter,
-    PureFilter,
     ZcdpFilter,
     tightest_filter,
 )

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagveil.privacy.guessing import bound_advantage, describe_guessing, name_unit, write_accuracy
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
+from dagveil.privacy.receipt import bound_advantage, describe_guessing, name_unit, write_accuracy
 
 
 @given(st.floats(0.01, 8.0), st.floats(0.0, 0.2))

@@ -11,14 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice, SparseVectorRound
-from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import (
+    DiscreteLaplace,
+    ExponentialChoice,
+    GaussianFilter,
+    PureFilter,
+    SparseVectorRound,
+    ZcdpFilter,
+)
 from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for, laplace_variance
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify, strengthen
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import BLOCK, LaplaceBlocks
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi import RenyiFilter
 
 POISSON = (Sampling.POISSON, Relation.ADD_REMOVE)

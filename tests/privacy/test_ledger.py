@@ -14,12 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetExceededError, LedgerError, MissingExtraError
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, SparseVectorRound, Unbounded
 from dagveil.privacy.ledger import Ledger, MemoryLedger, RunState, store
-from dagveil.privacy.ledger.account import Terms, admit
-from dagveil.privacy.ledger.composition import Composition
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.ledger.account import Composition, Terms, admit
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 

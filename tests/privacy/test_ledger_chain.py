@@ -12,15 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetExceededError, LedgerError
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import SparseVectorRound, Unbounded, encode_event
 from dagveil.privacy.ledger import Ledger, LedgerRun, MemoryLedger, store
-from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.ledger.account import Allowance, Composition, Terms
 from dagveil.privacy.ledger.accounts import Head, verify_entries
-from dagveil.privacy.ledger.composition import Allowance, Composition
 from dagveil.privacy.ledger.entries import Entry, EntryKind, budget_body, follow, reservation_body
 from dagveil.privacy.ledger.store import memory_of
-from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 

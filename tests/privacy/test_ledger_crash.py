@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
@@ -26,7 +25,7 @@ CHILD = textwrap.dedent(
     from dagveil.privacy.ledger import Ledger
     from dagveil.privacy.ledger.account import Terms
     from dagveil.privacy.ledger.engine import LedgerEngine
-    from dagveil.privacy.relation import Relation
+    from dagveil.privacy.budget import Relation
 
     TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
     place, moment, leak = sys.argv[1:]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import chdtri
 
 from dagveil.errors import BudgetError, BudgetExceededError
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import ExponentialChoice, SparseVectorRound
 from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.exponential import Weights
@@ -19,7 +19,6 @@ from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify
 from dagveil.privacy.noise.exact import EXP_GAP, exp_bounds, exp_floors
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from slow_twins import choose_by_loss
 
 

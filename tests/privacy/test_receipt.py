@@ -4,9 +4,9 @@ from fractions import Fraction
 import msgspec
 import pytest
 
+from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, Unbounded
 from dagveil.privacy.receipt import Calibration, Receipt, Trust
-from dagveil.privacy.relation import Relation
 
 
 def receipt(**changes):

@@ -21,22 +21,24 @@ from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import PlannedSite
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import (
+    ApproximateZcdpFilter,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
+    Filter,
+    GaussianFilter,
+    PureFilter,
     SmoothLaplace,
     SparseVectorRound,
     SubsampledGaussian,
     Unbounded,
+    ZcdpFilter,
     encode_event,
 )
-from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration, Receipt
-from dagveil.privacy.recount import check_receipt
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.receipt import Calibration, Receipt, check_receipt
 from dagveil.privacy.renyi import RenyiFilter
 from dagveil.runs.discovery import discover, measure_source, search_evidence
 from dagveil.runs.result import Result, result_from_json

@@ -18,17 +18,20 @@ from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
     ExponentialChoice,
+    GaussianFilter,
+    PureFilter,
     SmoothLaplace,
     SparseVectorRound,
     SubsampledGaussian,
     Unbounded,
+    ZcdpFilter,
     decode_event,
     encode_event,
     gaussian_cost,
     pure_cost,
+    tightest_filter,
     zcdp_cost,
 )
-from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter, tightest_filter
 from dagveil.privacy.renyi import (
     MOST_ORDER,
     RenyiFilter,

@@ -13,8 +13,7 @@ from scipy.special import chdtri
 
 from dagveil.errors import BudgetError, BudgetExceededError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import SmoothLaplace
-from dagveil.privacy.filter import ApproximateZcdpFilter
+from dagveil.privacy.events import ApproximateZcdpFilter, SmoothLaplace
 from dagveil.privacy.mechanisms.smooth_median import (
     DECAY_BITS,
     SMALLEST_SCALE,

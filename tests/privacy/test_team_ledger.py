@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 
 from dagveil.cli.main import group
 from dagveil.errors import BudgetExceededError, LedgerError
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -29,10 +29,8 @@ from dagveil.privacy.events import (
     encode_event,
 )
 from dagveil.privacy.ledger import Ledger, RunState
-from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.composition import Allowance, Composition, Totals, price_run
+from dagveil.privacy.ledger.account import Allowance, Composition, Terms, Totals, price_run
 from dagveil.privacy.ledger.entries import EntryKind, budget_body
-from dagveil.privacy.relation import Relation
 
 ACCOUNTINGS = ["pure accounting", "zCDP accounting", "approximate zCDP accounting", "Gaussian accounting", "other"]
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")

@@ -10,8 +10,7 @@ import msgspec
 
 from dagveil.audit.certificate import Certificate
 from dagveil.files import read_fraction, seal
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import mu_squared_of
+from dagveil.privacy.budget import Budget, mu_squared_of
 from dagveil.report.html import render_report
 from dagveil.report.model import ReportModel, build_model
 from dagveil.runs.result import Result

@@ -15,11 +15,11 @@ from dagveil.audit.certificate import Certificate, decode_certificate, encode_ce
 from dagveil.audit.examination import Plan, examine_method
 from dagveil.cli.main import group
 from dagveil.errors import DataError
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
-from dagveil.report.card import build_card
 from dagveil.report.guarantee import find_mismatches
+from dagveil.report.registry import build_card
 
 
 @pytest.fixture(scope="module")

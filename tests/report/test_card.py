@@ -10,8 +10,8 @@ from sample_result import model_of, render, write_sealed
 
 from dagveil.cli.main import group
 from dagveil.files import seal
-from dagveil.report.card import build_card, encode_card
 from dagveil.report.model import build_model
+from dagveil.report.registry import build_card, encode_card
 from dagveil.runs.result import result_from_json
 
 HOSTILE = "</script><script>alert(1)</script>\"'&\u202e\u2028"

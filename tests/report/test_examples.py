@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from dagveil.forecast import recommendation
 from dagveil.forecast.detection import Weakest
-from dagveil.report.card import encode_card
 from dagveil.report.exploration import write_point
 from dagveil.report.formatting import (
     break_lines,
@@ -26,6 +25,7 @@ from dagveil.report.formatting import (
 from dagveil.report.guarantee import judge
 from dagveil.report.layout import Grid, count_crossings, keep_apart, order_nodes, place_graph, rank_nodes
 from dagveil.report.model import _describe_change
+from dagveil.report.registry import encode_card
 from dagveil.report.snippets import write_dot
 from dagveil.report.svg import describe_edge, describe_graph, draw_graph, write_length
 from dagveil.runs import result as results

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_result import model_of, write_sealed
 
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.report.snippets import write_dot, write_dowhy, write_networkx, write_snippets
 from dagveil.runs.result import ResultEdge, ResultGraph, result_from_json
 

@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, SparseVectorRound, Unbounded
-from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import (
+    DiscreteGaussian,
+    GaussianFilter,
+    PureFilter,
+    SparseVectorRound,
+    Unbounded,
+    ZcdpFilter,
+)
 from dagveil.privacy.receipt import Calibration, Receipt
-from dagveil.privacy.relation import Relation
 from dagveil.report.formatting import write_delta, write_epsilon, write_share
 from dagveil.report.guarantee import MOST_SLICES, itemise
 

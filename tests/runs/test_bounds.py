@@ -17,7 +17,7 @@ from dagveil.data.column import Boolean, Numeric, Ordinal
 from dagveil.data.draft import draft_schema
 from dagveil.data.schema import Schema, load_schema, schema_from_toml
 from dagveil.errors import BudgetExceededError, DataError, EvidenceError, MethodError, SchemaError
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import METHODS
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.ledger import Ledger

@@ -20,7 +20,7 @@ from dagveil.methods.pcd import RegressionRule
 from dagveil.methods.regressions import functions_from_table
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts
 from dagveil.runs.direction import BINS, MODEL_ACCURACY, Direction, DirectionSettings, Score, find_direction

@@ -20,7 +20,7 @@ from dagveil.evidence.bundle import Evidence
 from dagveil.examples.networks import LinearGaussian, gaussian_schema, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure_moments import spread_of
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments
 from dagveil.runs.discovery import discover, measure_source, search_evidence

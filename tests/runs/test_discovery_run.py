@@ -31,12 +31,11 @@ from dagveil.evidence.bundle import Evidence, evidence_from_json, independence_f
 from dagveil.examples.networks import Network
 from dagveil.files import seal
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Unbounded, gaussian_cost
 from dagveil.privacy.ledger import Ledger
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.runs.discovery import discover, measure_source, search_evidence
 from dagveil.runs.result import load_result, result_from_json

@@ -14,7 +14,7 @@ from dagveil.data.column import Categorical, Numeric, Ordinal
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.mixed import Mark
+from dagveil.graphs.pag import Mark
 from dagveil.local.device import NOT_PRIVATE, Device
 from dagveil.local.linear_reports import report_score
 from dagveil.local.pairwise import PairRule

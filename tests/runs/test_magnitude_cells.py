@@ -16,7 +16,7 @@ from scipy.stats import norm
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import GaussianFilter, PureFilter
+from dagveil.privacy.events import GaussianFilter, PureFilter
 from dagveil.privacy.release import NoisyCounts
 from dagveil.runs.bounds import (
     EXPONENTS,

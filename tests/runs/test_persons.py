@@ -16,9 +16,9 @@ from dagveil.data.schema import schema_from_toml, schema_to_toml
 from dagveil.errors import BudgetExceededError, DataError, LedgerError, MethodError
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.report.card import build_card
 from dagveil.report.html import render_report
 from dagveil.report.model import build_model
+from dagveil.report.registry import build_card
 
 COLUMNS = {
     "x": dv.Boolean(outside="false"),

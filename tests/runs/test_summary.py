@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import dagveil as dv
-from dagveil.cli.terminal import print_result
+from dagveil.cli.output import print_result
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.result import NearMiss, ResultEdge, ResultGraph
 from dagveil.runs.summary import describe_solidity

@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, close
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.meek import close
 from dagveil.search.confidence import DRAWN, Shares, agree, break_circles, find_alternatives
 
 NAMES = tuple("abcde")

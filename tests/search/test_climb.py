@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.graphs.dag import sort_topologically
+from dagveil.graphs.cpdag import sort_topologically
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.arrows import ArrowSettings, _Climb, unshielded, weigh_colliders
 from dagveil.search.constraint.skeleton import Skeleton, list_neighbours

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.cpdag import Dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 from dagveil.search.constraint.fci import find_pag
 from dagveil.search.constraint.skeleton import SkeletonSettings
 from separation import is_separated

@@ -17,8 +17,7 @@ from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import noise_aware_score, table_penalties
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.cpdag import Cpdag, Dag, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.release import NoisyCounts
 from dagveil.search.score.ges import (

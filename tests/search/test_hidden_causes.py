@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from dagveil.errors import MethodError
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
-from dagveil.graphs.pag import find_class, project_dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class, project_dag
 from dagveil.search.confidence import Shares, agree_on_marks
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton

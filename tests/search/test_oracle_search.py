@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.evidence.questions import Questions
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.arrows import (
     ArrowSettings,

@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import pytest
 
 from dagveil.errors import BudgetExceededError
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.pc import Pruning, Question, Sweep, Traversal, prune
 from dagveil.search.constraint.skeleton import Skeleton

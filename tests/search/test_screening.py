@@ -9,7 +9,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.examples.networks import load_network, network_schema, sample_codes
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source

@@ -11,7 +11,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 Measure = Callable[[np.ndarray], np.ndarray]
 Shape = tuple[int, int, int]  # strata, levels of x, levels of y

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.chi_square import GRID, ChiSquare
 from dagveil.statistics.statistic import TableShape
 

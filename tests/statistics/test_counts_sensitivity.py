@@ -14,7 +14,7 @@ import pytest
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.contingency import (
     centre_counts,
     changed_cells,

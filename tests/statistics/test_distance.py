@@ -11,7 +11,7 @@ from neighbours import all_tables, changes, largest_change_of_all
 from scipy.special import chdtri, xlogy
 
 from dagveil.papers.xu2017 import greedy_distance
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.distance import REACH, ExactDistance, exact_distance
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.statistic import TableShape

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from dagveil.data.moments import MomentPlan
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics import g, kendall
 from dagveil.statistics.chi_square import ChiSquare
 from dagveil.statistics.contingency import (
@@ -21,9 +21,16 @@ from dagveil.statistics.contingency import (
 from dagveil.statistics.distance import ExactDistance, exact_distance
 from dagveil.statistics.g import G, MutualInformation, chi_square_quantile, tabulate_entropy
 from dagveil.statistics.gcm import gcm_p_value, gcm_sensitivities, gcm_sums
-from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.kendall import Kendall, count_concordance, normal_quantile
-from dagveil.statistics.kernels import factor_gram, gaussian_gram, kernel_features, median_bandwidth
+from dagveil.statistics.kernels import (
+    factor_gram,
+    gaussian_gram,
+    kernel_features,
+    median_bandwidth,
+    paired_root_hsic_sensitivity,
+    root_hsic,
+    root_hsic_sensitivity,
+)
 from dagveil.statistics.moments import moments_squared_sensitivity
 from dagveil.statistics.reconciled import PartTest, Reconciled, part_p_values, part_statistics, votes
 from dagveil.statistics.residuals import (

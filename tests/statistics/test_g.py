@@ -13,7 +13,7 @@ from neighbours import changes, largest_change
 from scipy.stats import chi2_contingency
 from scipy.stats.contingency import margins
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.g import BLOCK, DENSE_ROWS, GRID, G, tabulate_entropy
 from dagveil.statistics.statistic import TableShape
 

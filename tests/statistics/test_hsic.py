@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.papers.zhang2023 import published_hsic_bound, published_residual_hsic_bound
-from dagveil.statistics.hsic import draw_permutations, paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
-from dagveil.statistics.kernels import KernelFeatures, gaussian_gram, kernel_features, median_bandwidth
+from dagveil.statistics.kernels import (
+    KernelFeatures,
+    draw_permutations,
+    gaussian_gram,
+    kernel_features,
+    median_bandwidth,
+    paired_root_hsic_sensitivity,
+    root_hsic,
+    root_hsic_sensitivity,
+)
 from dagveil.statistics.residuals import residual_sensitivity, ridge_residuals, ridge_residuals_by_features
 from slow_twins import exact_hsic
 
@@ -56,7 +64,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     orders = draw_permutations(23, 50, rng)
     assert np.array_equal(np.sort(orders, axis=1), np.tile(np.arange(50), (23, 1)))
     at_once = root_hsic(u, v, orders)
-    monkeypatch.setattr("dagveil.statistics.hsic.BLOCK", 700)
+    monkeypatch.setattr("dagveil.statistics.kernels.BLOCK", 700)
     assert np.allclose(root_hsic(u, v, orders), at_once, rtol=1e-12)
 
 

@@ -16,13 +16,13 @@ from scipy.stats import kendalltau, norm
 
 from dagveil.errors import EvidenceError
 from dagveil.papers.bhattacharjee2024 import published_p_value_constant
-from dagveil.papers.common import (
+from dagveil.papers.publication import (
     PUBLISHED_KENDALL_CONSTANT,
     published_p_value_sensitivity,
     published_p_values,
     published_scores,
 )
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.kendall import GRID, Kendall, count_concordance
 from dagveil.statistics.statistic import TableShape
 from slow_twins import one_sided_p_value_slope

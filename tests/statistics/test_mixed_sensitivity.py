@@ -16,7 +16,7 @@ from dagveil.data.mixed import MixedPairs, MixedPlan, level_step
 from dagveil.data.moments import quantise_rows
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.moments import moments_squared_sensitivity, pair_moments_squared_sensitivity
 
 

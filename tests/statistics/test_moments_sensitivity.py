@@ -13,7 +13,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan, quantise_rows
 from dagveil.data.schema import Schema
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.moments import moments_squared_sensitivity
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.g import G, MutualInformation
 from dagveil.statistics.statistic import TableShape
 

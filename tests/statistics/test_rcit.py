@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from dagveil.errors import EvidenceError
 from dagveil.papers import zhang2023 as module
-from dagveil.papers.common import published_p_values
+from dagveil.papers.publication import published_p_values
 from dagveil.papers.zhang2023 import (
     PcdPublished,
     PublishedDecision,
@@ -27,8 +27,7 @@ from dagveil.papers.zhang2023 import (
     published_p_value_range,
     published_residual_hsic_bound,
 )
-from dagveil.statistics.hsic import draw_permutations
-from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
+from dagveil.statistics.kernels import draw_permutations, gaussian_gram, median_bandwidth
 from dagveil.statistics.residuals import ridge_residuals
 from dagveil_bench.levels import Design, draw_design
 from slow_twins import exact_hsic

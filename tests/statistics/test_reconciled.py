@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, chi2, chi2_contingency
 
 from dagveil.errors import EvidenceError
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.reconciled import (
     GRID,
     VOTE_SENSITIVITY,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import spearmanr
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.spearman import GRID, MOST_SHORT_ROWS, Spearman, sum_rank_products
 from dagveil.statistics.statistic import TableShape
 

@@ -11,7 +11,7 @@ from neighbours import TINY, Shape, changes, largest_change, largest_change_of_a
 from scipy.stats import norm
 
 from dagveil.errors import EvidenceError
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.statistic import STATISTIC_NAMES, TableShape, statistic_named
 from slow_twins import one_sided_p_value_slope
 

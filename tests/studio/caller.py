@@ -15,8 +15,7 @@ from dagveil.data.schema import save_schema
 from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.progress import CancelSignal
-from dagveil.studio.access import AccessControl, Keys, Place
-from dagveil.studio.app import Limits, make_app, open_service
+from dagveil.studio.app import AccessControl, Keys, Limits, Place, make_app, open_service
 from dagveil.studio.folder import Folder, file_id
 from dagveil.studio.service import StudioService
 from dagveil.studio.worker import Worker

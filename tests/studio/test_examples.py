@@ -6,8 +6,8 @@ from dagveil import errors
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
-from dagveil.studio.access import Place
 from dagveil.studio.api import describe_api
+from dagveil.studio.app import Place
 from dagveil.studio.folder import file_id
 from dagveil.studio.responses import refuse
 from dagveil.studio.views import forecast_run

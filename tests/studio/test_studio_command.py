@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dagveil.cli.main import group
 from dagveil.progress import CancelSignal
 from dagveil.studio import app
-from dagveil.studio.access import AccessControl
+from dagveil.studio.app import AccessControl
 from dagveil.studio.job_runner import take_lock
 
 

@@ -9,7 +9,7 @@ from caller import ASIA, HOST, Caller
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagveil.studio.access import Keys, Place
+from dagveil.studio.app import Keys, Place
 
 PAGES = ("/", "/jobs", "/history", "/api/datasets", "/api/openapi.json", "/nowhere")
 

@@ -11,7 +11,7 @@ from killing import KILL, KILLED, kill_worker
 from dagveil.errors import DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.composition import Composition
+from dagveil.privacy.ledger.account import Composition
 from dagveil.privacy.ledger.store import SqlLedger
 from dagveil.privacy.noise.exact import ExactNoise
 from dagveil.progress import CancelSignal

@@ -16,11 +16,10 @@ from caller import ASIA, Caller, fill_folder, open_books, open_studio, order_job
 from live_server import Server
 
 from dagveil.graphs.exchange.formats import Format
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.watched import WatchedLedger
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.ledger.ledger import WatchedLedger
 from dagveil.progress import Cancelled, CancelSignal
 from dagveil.studio.app import Limits
 from dagveil.studio.job_runner import is_held

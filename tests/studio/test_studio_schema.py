@@ -7,7 +7,7 @@ from caller import ASIA, SECRET, VISITS, Caller
 from schemas import SCHEMAS
 
 from dagveil.data.schema import schema_from_toml
-from dagveil.studio.schema_text import outline_draft, read_doubts, read_schema, write_draft
+from dagveil.studio.views import outline_draft, read_doubts, read_schema, write_draft
 
 TOML = "text/plain"
 START = '[dataset]\nname = "v"\nreviewed = true\n'

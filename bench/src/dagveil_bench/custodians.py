@@ -15,8 +15,7 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Evidence
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import MeasurementPlan
-from dagveil.plans.planning import plan_measurement
-from dagveil.plans.second_round import plan_second_round
+from dagveil.plans.planning import plan_measurement, plan_second_round
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source

@@ -33,8 +33,7 @@ from dagveil.examples.networks import (
     sample_codes,
     sample_linear_gaussian,
 )
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts
 from dagveil.progress import Progress

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from dagveil.data.memory import MemoryTable
 from dagveil.evaluation.comparison import Reading, mark_f1, read_as_pag, skeleton_f1
 from dagveil.examples.networks import load_network, network_schema, sample_codes
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
-from dagveil.graphs.pag import find_class, project_dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class, project_dag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source

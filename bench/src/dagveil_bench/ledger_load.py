@@ -25,11 +25,9 @@ import click
 from sqlalchemy.engine import make_url
 
 from dagveil.errors import DataError, LedgerError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import epsilon_of_rho
+from dagveil.privacy.budget import Budget, epsilon_of_rho
 from dagveil.privacy.events import SparseVectorRound
-from dagveil.privacy.ledger.account import RunState
-from dagveil.privacy.ledger.composition import CONVERSION_SHARE, price_run
+from dagveil.privacy.ledger.account import CONVERSION_SHARE, RunState, price_run
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil_bench.cut_line import CutLine
 from dagveil_bench.ledger_worker import DATASET, LINE, PURE_BUDGET, TERMS, work
@@ -87,7 +85,7 @@ class LoadWorkers:
 
     def __init__(self, place: Callable[[str], str], folder: Path, processes: int, charges: int) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["dagveil_bench.ledger_worker", "dagveil.privacy.ledger.roles"])
+        self._context.set_forkserver_preload(["dagveil_bench.ledger_worker", "dagveil.privacy.ledger.engine"])
         self._place = place
         self._folder = folder
         self._charges = charges

@@ -12,11 +12,10 @@ from fractions import Fraction
 from typing import Final
 
 from dagveil.errors import BudgetExceededError, LedgerError
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.ledger import Ledger
-from dagveil.privacy.relation import Relation
 
 DATASET: Final = "load"
 # a third of a tenth: sums of floats would drift, sums of fractions do not

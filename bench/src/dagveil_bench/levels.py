@@ -25,12 +25,10 @@ from dagveil.methods import measure_features, pcd
 from dagveil.methods.asking import Needs, ThresholdedQuestions, asking_filter
 from dagveil.methods.regressions import release_functions
 from dagveil.papers.zhang2023 import PcdPublished, PublishedDecision, RcitForm, RcitScale, RcitSettings, exact_rcit
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import Event, Filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyFeatureMoments
 from dagveil.progress import silent
 from dagveil_bench.nonlinear import with_bins

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 from dagveil.local.pairwise import compare_conditionals, compare_entropies, compare_regression_errors, compare_residuals
 from dagveil.local.reports import Reports
 from dagveil.search.score.mmhc import MmhcSettings, search_max_min

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.examples.networks import Network, random_network
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.local.law import apply_to_axes
 from dagveil.local.linear_reports import LinearReportEvidence

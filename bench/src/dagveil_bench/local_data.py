@@ -21,7 +21,7 @@ from pyarrow import csv
 
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.examples.networks import random_linear_gaussian, sample_linear_gaussian
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -21,8 +21,8 @@ import numpy as np
 
 from dagveil.errors import DataError, MethodError
 from dagveil.evaluation.comparison import check_same_nodes, skeleton_f1
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import Mark, MixedGraph
+from dagveil.graphs.cpdag import Dag
+from dagveil.graphs.pag import Mark, MixedGraph
 from dagveil.local import record
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.law import update_reports

@@ -23,8 +23,7 @@ from dagveil.data.column import OWN_LEVEL, PAIRWISE
 from dagveil.data.schema import Schema
 from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
 from dagveil.examples.networks import load_network, network_schema, sample_codes
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source

@@ -22,7 +22,7 @@ from scipy.special import ndtri
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.schema import Schema
 from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source

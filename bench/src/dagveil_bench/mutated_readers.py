@@ -36,10 +36,10 @@ from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import PlannedSite, load_plan
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.budget import Relation
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 from dagveil.report.exploration import draw_exploration, render_exploration
 from dagveil.report.html import render_report
 from dagveil.report.model import build_model

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.examples.networks import load_network
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil_bench.local_data import real_sachs
 
 REAL_CELLS = "sachs-cells"  # name of the measured cells among networks

@@ -23,12 +23,10 @@ from dagveil.data.schema import Schema
 from dagveil.data.table import Table
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.examples.networks import Network, network_schema, sample_table
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event
-from dagveil.privacy.filter import GaussianFilter
-from dagveil.privacy.guessing import bound_advantage
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import Event, GaussianFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.receipt import bound_advantage
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import discover
 

@@ -16,7 +16,7 @@ from pyarrow import csv
 from dagveil.data.machine import peak_memory
 from dagveil.examples.networks import load_network, network_schema, sample_table
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import METHODS
 from dagveil.privacy.budget import Budget
 from dagveil.progress import Progress
 from dagveil.runs.cost import describe_bytes, describe_seconds, estimate_cost, work_of_run

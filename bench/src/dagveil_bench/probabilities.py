@@ -20,8 +20,7 @@ from dagveil.data.column import Categorical, Column, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.forecast.synthetic import SyntheticLaw, make_synthetic
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress, silent

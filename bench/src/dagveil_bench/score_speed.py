@@ -21,8 +21,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
 from dagveil.examples import networks
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence

@@ -27,8 +27,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.methods.catalogue import METHODS
-from dagveil.methods.method import Method
+from dagveil.methods.method import METHODS, Method
 from dagveil.papers.publication import readings_of
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import DagveilError, MethodError
 from dagveil.evaluation.comparison import SkeletonRates
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress

@@ -26,8 +26,8 @@ from dagveil.audit.transcript import read_graph, weigh_choice, weigh_rounds
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import method_named
-from dagveil.methods.method import Method
+from dagveil.methods.method import Method, method_named
+from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -37,9 +37,8 @@ from dagveil.privacy.events import (
     SparseVectorRound,
     SubsampledGaussian,
 )
-from dagveil.privacy.guessing import bound_advantage
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.receipt import bound_advantage
 from dagveil.progress import Progress, silent
 
 CONFIDENCE: Final = 0.95  # probability, at least, with which a bound is below the true epsilon

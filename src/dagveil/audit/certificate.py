@@ -16,9 +16,8 @@ from dagveil.audit.runs import Conduct
 from dagveil.audit.search import Effort, Finding
 from dagveil.errors import DataError
 from dagveil.files import parse_fraction
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 
 CERTIFICATE_VERSION: Final = 2  # raised whenever a field changes its meaning
 _LARGEST: Final = 2**60

@@ -21,14 +21,12 @@ from dagveil.curator import Answer, Curator, Question, QuestionSession, Threshol
 from dagveil.curator.pair_choices import Expectation, PairChoices
 from dagveil.curator.questions import RECORD, GradientQuestions, Sample
 from dagveil.data.table import Table
-from dagveil.privacy.events import DiscreteLaplace
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.budget import Relation
+from dagveil.privacy.events import DiscreteLaplace, Filter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyMatrix, Release
-from dagveil.statistics.hsic import root_hsic_sensitivity
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import kernel_features, root_hsic_sensitivity
 from dagveil.statistics.reconciled import GRID
 from dagveil.statistics.residuals import residual_sensitivity
 

@@ -29,9 +29,8 @@ from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.method import Method
 from dagveil.papers.publication import read_settings
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 from dagveil.runs.result import now
 

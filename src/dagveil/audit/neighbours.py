@@ -22,7 +22,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Method
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 # the rows that two tables share, the record that one of them has besides, and another in its place
 Rows = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]

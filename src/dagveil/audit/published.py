@@ -20,16 +20,15 @@ from dagveil.data.table import Table
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
-from dagveil.papers import common
+from dagveil.papers import publication
 from dagveil.papers.bhattacharjee2024 import published_p_value_constant
 from dagveil.papers.ma2022 import published_gradient_sensitivity
 from dagveil.papers.publication import PublishedAccess, read_settings, require_reading
 from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
 from dagveil.papers.zhang2023 import RcitSettings, exact_rcit, published_hsic_bound, published_residual_bound
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 from dagveil.progress import silent
 from dagveil.statistics.residuals import ridge_residuals
 
@@ -138,18 +137,18 @@ def _hsic(rows: Floats) -> Floats:
 _KENDALL: Final = (
     _state_rank(
         "conditional Kendall statistic, 4.5/√n",
-        common.published_scores,
-        common.PUBLISHED_KENDALL_CONSTANT / math.sqrt(ROWS),
+        publication.published_scores,
+        publication.PUBLISHED_KENDALL_CONSTANT / math.sqrt(ROWS),
     ),
     _state_rank(
         "p-value of the conditional Kendall test (Priv-PC)",
-        common.published_p_values,
-        common.published_p_value_sensitivity(ROWS),
+        publication.published_p_values,
+        publication.published_p_value_sensitivity(ROWS),
     ),
 )
 _CURATE: Final = _state_rank(
     "p-value of the conditional Kendall test (CURATE)",
-    common.published_p_values,
+    publication.published_p_values,
     published_p_value_constant(2) / math.sqrt(ROWS),
 )
 # the stated 1 is for a record that comes or goes; replaced, it would be twice that

@@ -22,19 +22,22 @@ from dagveil.errors import DagveilError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Measured, Method
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import (
+    ApproximateZcdpFilter,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
+    Filter,
+    GaussianFilter,
+    PureFilter,
     SmoothLaplace,
     SparseVectorRound,
     SubsampledGaussian,
+    ZcdpFilter,
 )
-from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.mechanisms.smooth_median import dilation_bound
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi import RenyiFilter
 from dagveil.progress import silent
 

@@ -28,11 +28,10 @@ from dagveil.audit.replay import Course, read_course
 from dagveil.audit.search import Floats
 from dagveil.audit.transcript import Attacker
 from dagveil.errors import DataError
-from dagveil.methods.catalogue import method_named
-from dagveil.privacy.budget import Budget
+from dagveil.methods.method import method_named
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 
 CHECKED: Final = 40  # runs on each table that are done one by one, before others are drawn together

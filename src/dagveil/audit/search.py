@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 Floats = NDArray[np.float64]
 
@@ -177,31 +177,25 @@ class TableSearch:
         return top
 
     def _changes(self, cores: Tables) -> Floats:
-        cells = len(self._steps)
+        cells, name = len(self._steps), self._name
         more = (cores[:, None] + self._steps).reshape(-1, *self.shape)
         values = self.measure(more).reshape(len(cores), cells, -1)
         if self.relation is Relation.ADD_REMOVE:
+            left = right = np.arange(cells)
             changes = self.norm.measure(values - self.measure(cores).reshape(len(cores), 1, -1))
-            self.pairs += changes.size
-            self._remember(cores, changes, lambda cell: f"with and without a record in cell {self._name(cell)}")
-            return np.asarray(changes.max(axis=1))
-        left, right = np.triu_indices(cells, 1)
-        same = self._groups[left] == self._groups[right]
-        left, right = left[same], right[same]
-        changes = self.norm.measure(values[:, left] - values[:, right])
+        else:
+            left, right = np.triu_indices(cells, 1)
+            same = self._groups[left] == self._groups[right]
+            left, right = left[same], right[same]
+            changes = self.norm.measure(values[:, left] - values[:, right])
         self.pairs += changes.size
-        self._remember(
-            cores,
-            changes,
-            lambda place: f"with a record in cell {self._name(left[place])} or in {self._name(right[place])}",
-        )
-        return np.asarray(changes.max(axis=1))
-
-    def _remember(self, cores: Tables, changes: Floats, describe: Callable[[int], str]) -> None:
         core, place = np.unravel_index(int(changes.argmax()), changes.shape)
         if changes[core, place] > self.best:
             self.best = float(changes[core, place])
-            self.words = f"counts {cores[core].tolist()} {describe(int(place))}"
+            a, b = name(left[place]), name(right[place])
+            words = f"with and without a record in cell {a}" if a == b else f"with a record in cell {a} or in {b}"
+            self.words = f"counts {cores[core].tolist()} {words}"
+        return np.asarray(changes.max(axis=1))
 
     def _name(self, cell: int) -> str:
         return str(tuple(int(index) for index in np.unravel_index(cell, self.shape)))
@@ -466,8 +460,7 @@ class RecordSearch:
         corners = [self.reach * signs for signs in rng.choice([-1.0, 1.0], (6, d))]
         axes = [self.reach * sign * axis for axis in np.eye(d) for sign in (-1.0, 1.0)]
         inside = list(rng.uniform(-self.reach, self.reach, (6, d)))
-        directions = rng.standard_normal((4, d))
-        at_radius = [self.reach * row / np.linalg.norm(row) for row in directions]
+        at_radius = [self.reach * row / np.linalg.norm(row) for row in rng.standard_normal((4, d))]
         records = [np.zeros(d), *corners, *axes, *inside, *at_radius]
         if self.domain is Domain.ANY:
             records += [np.full(d, np.inf), np.full(d, np.nan), np.full(d, 1e300), -1e9 * axes[0]]
@@ -476,9 +469,7 @@ class RecordSearch:
 
 def _choose(better: NDArray[np.bool_], one: _Walks, other: _Walks) -> _Walks:
     """Return the walks of one where that is better, and of the other elsewhere."""
-    others = None
-    if one.others is not None and other.others is not None:
-        others = np.where(better[:, None], one.others, other.others)
+    others = None if one.others is None or other.others is None else np.where(better[:, None], one.others, other.others)
     return _Walks(
         np.where(better[:, None, None], one.cores, other.cores),
         np.where(better[:, None], one.records, other.records),
@@ -503,7 +494,8 @@ def look_at_records(
     """Return the search for a statistic of rows of numbers."""
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        search = RecordSearch(measure, columns, reach, norm, relation, domain, batch)
-        return search.run(pairs, sizes, rng), declare(relation)
+        return RecordSearch(measure, columns, reach, norm, relation, domain, batch).run(pairs, sizes, rng), declare(
+            relation
+        )
 
     return look

@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from dagveil.audit import search
-from dagveil.audit.numbers import number_statistics
-from dagveil.audit.persons import ShuffledRows, person_statistics
+from dagveil.audit.numbers import ShuffledRows, number_statistics, person_statistics
 from dagveil.audit.search import AuditedStatistic, Finding, Floats, Found, Look, Norm, Tables, look_at_records
 from dagveil.curator.pair_choices import Expectation, distances_in_records
 from dagveil.curator.questions import RECORD
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.data.streams import StreamedTable
+from dagveil.privacy.budget import Relation
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights, median, smooth_sensitivity
-from dagveil.privacy.relation import Relation
 from dagveil.statistics import contingency
 from dagveil.statistics.contingency import counts_sensitivity
 from dagveil.statistics.distance import _SIGNS, REACH, ExactDistance, n_log_n

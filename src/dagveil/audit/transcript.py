@@ -27,8 +27,7 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event, ExponentialChoice
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.events import Event, ExponentialChoice, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.statistics.statistic import Statistic
 

@@ -16,10 +16,8 @@ from dagveil.audit.runs import BlockStore
 from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
 from dagveil.cli.options import choice_option, read_options, settings_option
-from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.terminal import open_console, print_written, show_progress
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.methods.method import Method
+from dagveil.cli.output import check_writable, open_console, print_written, show_progress, write_output
+from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.papers.publication import readings_of
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration

@@ -8,14 +8,12 @@ import click
 from rich.table import Table
 
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import ledger_option, name_ledger, open_ledger
-from dagveil.cli.order import describe, describe_shares
-from dagveil.cli.terminal import count, open_console
+from dagveil.cli.options import describe, describe_shares, ledger_option, name_ledger, open_ledger
+from dagveil.cli.output import count, open_console
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.ledger.account import tidy_name
+from dagveil.privacy.ledger.account import Composition, tidy_name
 from dagveil.privacy.ledger.accounts import Head
-from dagveil.privacy.ledger.composition import Composition
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.text import clean_text
 

@@ -12,8 +12,7 @@ from typing import TextIO
 
 import click
 
-from dagveil.cli.output import check_writable
-from dagveil.cli.terminal import count
+from dagveil.cli.output import check_writable, count
 from dagveil.errors import DataError
 from dagveil.local.collector import is_loopback, serve
 from dagveil.local.device import MOST_TRIES, NOT_PRIVATE, Device, Sender

@@ -12,13 +12,22 @@ import click
 
 from dagveil.cli import options as shared
 from dagveil.cli.failure import stoppable
-from dagveil.cli.order import Order, read_order
-from dagveil.cli.output import check_writable, name_recovery, print_recovery, write_output, write_paid
-from dagveil.cli.terminal import count, print_receipt, print_result, print_written, show_progress
+from dagveil.cli.options import Order, read_order
+from dagveil.cli.output import (
+    check_writable,
+    count,
+    name_recovery,
+    print_receipt,
+    print_recovery,
+    print_result,
+    print_written,
+    show_progress,
+    write_output,
+    write_paid,
+)
 from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_named
-from dagveil.methods.method import Method
+from dagveil.methods.method import Method, method_named
 from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
 from dagveil.report.html import render_report, render_svg
@@ -66,7 +75,7 @@ def measure(
     path = Path(output)
     recovery = name_recovery(path)
     if plan_path is not None:
-        from dagveil.cli.combine import measure_by_plan
+        from dagveil.cli.plan import measure_by_plan
 
         measured = measure_by_plan(context, file, path, recovery, plan_path, site, dataset, run)
     elif site is not None or dataset is not None:

@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 
 from dagveil.cli.options import ledger_option
-from dagveil.cli.terminal import open_console
+from dagveil.cli.output import open_console
 from dagveil.runs.installation import check_installation
 
 SIGNS = {"ok": "ok", "missing": "–", "failed": "FAILED"}

@@ -143,6 +143,6 @@ def stoppable(command: Callable[P, T]) -> Callable[P, T]:
 def open_watched_ledger(place: str) -> Ledger:
     """Open the ledger of a run: no signal cuts through its steps, and a swallowed one is heard at the next."""
     from dagveil.cli.options import open_ledger
-    from dagveil.privacy.ledger.watched import WatchedLedger
+    from dagveil.privacy.ledger.ledger import WatchedLedger
 
     return WatchedLedger(open_ledger(place), INTERRUPT, INTERRUPT.note_run)

@@ -24,11 +24,19 @@ from dagveil.cli.options import (
     require_schema,
     search_settings,
 )
-from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.terminal import count, open_console, print_findings, print_result, print_written, show_progress
+from dagveil.cli.output import (
+    check_writable,
+    count,
+    open_console,
+    print_findings,
+    print_result,
+    print_written,
+    show_progress,
+    write_output,
+)
 from dagveil.errors import DataError
-from dagveil.graphs.exchange.causal_learn import to_tetrad, write_marks
-from dagveil.graphs.mixed import Mark
+from dagveil.graphs.exchange.formats import to_tetrad, write_marks
+from dagveil.graphs.pag import Mark
 from dagveil.local.law import REDRAWS, Rule, recover_law
 from dagveil.local.pairwise import PairRule
 from dagveil.local.planning import load_priors, plan_protocol

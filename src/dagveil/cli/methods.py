@@ -10,9 +10,8 @@ import click
 import msgspec
 from rich.table import Table
 
-from dagveil.cli.terminal import open_console
-from dagveil.methods.catalogue import EXACT_NAMES, METHODS, method_named, method_plugins
-from dagveil.methods.method import Method
+from dagveil.cli.output import open_console
+from dagveil.methods.method import EXACT_NAMES, METHODS, Method, method_named, method_plugins
 from dagveil.papers.publication import readings_of
 from dagveil.text import clean_text
 

@@ -10,14 +10,20 @@ import click
 from msgspec.structs import replace
 
 from dagveil.cli.failure import PlainGroup, stoppable
-from dagveil.cli.options import option_group, run_options
-from dagveil.cli.order import read_order
-from dagveil.cli.output import check_writable, name_recovery, write_output, write_paid
-from dagveil.cli.terminal import count, open_console, print_findings, print_written
+from dagveil.cli.options import option_group, read_order, run_options
+from dagveil.cli.output import (
+    check_writable,
+    count,
+    name_recovery,
+    open_console,
+    print_findings,
+    print_written,
+    write_output,
+    write_paid,
+)
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema, find_doubts
-from dagveil.data.file_layout import DECIMALS, ENCODINGS
-from dagveil.data.schema import Schema, load_schema, save_schema
+from dagveil.data.schema import DECIMALS, ENCODINGS, Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
 from dagveil.runs.bounds import find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text

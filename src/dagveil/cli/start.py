@@ -8,13 +8,12 @@ from pathlib import Path
 
 import click
 
+from dagveil.cli.output import show_progress
 from dagveil.cli.plan import print_exploration
-from dagveil.cli.terminal import show_progress
 from dagveil.data.column import Boolean, Column, Numeric, Ordinal
 from dagveil.data.draft import draft_schema, name_dataset
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
-from dagveil.data.header import read_header
-from dagveil.data.schema import MOST_ROWS, Schema
+from dagveil.data.files import read_names
+from dagveil.data.schema import MOST_ROWS, PLAIN_LAYOUT, FileLayout, Schema
 from dagveil.errors import DagveilError, InvalidBudgetError, SchemaError
 from dagveil.forecast import answers
 from dagveil.forecast.answers import DELTA, KINDS, ColumnAnswer, Kind
@@ -74,7 +73,7 @@ def _look(file: str | None, columns: str | None) -> tuple[tuple[str, ...], FileL
         if len(names) < 2:
             raise click.UsageError("--columns names fewer than two columns: write --columns age,sex,smokes")
         return names, PLAIN_LAYOUT, None
-    names, layout = read_header(file)
+    names, layout = read_names(file)
     click.echo(f"Read the {len(names)} names of columns in {file}, and no row.")
     if click.confirm("May the rows be read, on this machine, to propose levels and bounds", default=False):
         draft = draft_schema(file)
@@ -93,7 +92,7 @@ def _ask_person(names: tuple[str, ...], most: int) -> str | None:
     nobody = "none"
     choice = click.Choice([*names, nobody])
     person: str = click.prompt(answers.ASK_PERSON, type=choice, default=nobody, show_choices=False)
-    _tell("What that means", answers.tell_most(most) if person == nobody else answers.PERSON)
+    _tell("What that means", answers.describe_most(most) if person == nobody else answers.PERSON)
     return None if person == nobody else person
 
 

@@ -24,12 +24,11 @@ from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shapes
 from dagveil.data.weighed import ONLY_LINEAR, refine
 from dagveil.errors import BudgetError, MethodError
-from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Unbounded
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.budget import Relation
+from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Filter, PureFilter, Unbounded
 from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,
@@ -267,7 +266,7 @@ class Curator:
             raise MethodError(ONLY_LINEAR)
 
     def _public_rows(self) -> NoisyCounts:
-        return NoisyCounts((), (), 1, Fraction(0), (self._gate.tell_public(self._table.n_rows, "number of rows"),))
+        return NoisyCounts((), (), 1, Fraction(0), (self._gate.release_public(self._table.n_rows, "number of rows"),))
 
     def _levels(self, column_sets: Sequence[tuple[str, ...]]) -> dict[str, int]:
         """Return the levels of these columns, after looking at names and sizes."""

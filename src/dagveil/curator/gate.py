@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from dagveil.curator.journal import Journal, Kept, digest_question
 from dagveil.errors import LedgerError, MethodError
-from dagveil.privacy.events import DiscreteGaussian, Event, ExponentialChoice, SubsampledGaussian, Unbounded
-from dagveil.privacy.filter import Filter, HomeProcess
+from dagveil.privacy.events import (
+    DiscreteGaussian,
+    Event,
+    ExponentialChoice,
+    Filter,
+    HomeProcess,
+    SubsampledGaussian,
+    Unbounded,
+)
 from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for
@@ -212,7 +219,7 @@ class Gate:
         """Ask a sparse vector of this gate."""
         return bool(self._release_one(lambda: vector.is_above(value, threshold), asked))
 
-    def tell_public(self, number: int, asked: object) -> int:
+    def release_public(self, number: int, asked: object) -> int:
         """Return a number on which all neighbours agree, as it is; it is kept like any answer."""
         return self._release_one(lambda: number, asked)
 

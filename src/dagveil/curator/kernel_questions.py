@@ -20,12 +20,11 @@ from dagveil.data.moments import AdditiveFunction
 from dagveil.data.selection import check_slots
 from dagveil.data.table import Table
 from dagveil.errors import MethodError
+from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.gcm import gcm_sensitivities
-from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import kernel_features, paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.residuals import (
     residual_rank_score,
     residual_rank_sensitivity,

@@ -15,7 +15,7 @@ from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD
 from dagveil.data.table import Table
 from dagveil.errors import BudgetError
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.contingency import centre_counts, interactions_squared_sensitivity
 
 Pair = tuple[str, str]

@@ -21,10 +21,10 @@ from dagveil.data.gradients import GradientPlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.table import Table
 from dagveil.errors import BudgetError
+from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, SubsampledGaussian
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
-from dagveil.privacy.relation import Relation
 from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_squared_sensitivity
 from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
 from dagveil.statistics.statistic import Statistic, TableShape

@@ -35,9 +35,8 @@ from dagveil.data.column import (
     Ordinal,
 )
 from dagveil.data.encoding import is_text
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout, find_layout, is_delimited
 from dagveil.data.reading import check_file, read_source
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema, find_layout, is_delimited
 from dagveil.errors import DataError
 
 DATES: Final = "looks like dates or times: left out; make it a number such as a year or an age if you need it"
@@ -57,7 +56,7 @@ _DATE: Final = re.compile(
 _MARKED: Final = re.compile(r"\s*[-+]?\d*[.,]\d+\s*", re.ASCII)
 
 
-def tell_unfit_texts(texts: Mapping[str, int]) -> str | None:
+def describe_unfit_texts(texts: Mapping[str, int]) -> str | None:
     """Say why a column of texts is no variable, from how often each occurs; None if nothing speaks against it."""
     if texts and sum(_DATE.fullmatch(text) is not None for text in texts) >= _SHARE_OF_DATES * len(texts):
         return DATES
@@ -66,9 +65,9 @@ def tell_unfit_texts(texts: Mapping[str, int]) -> str | None:
         return OTHER_MARK
     rows = sum(texts.values())
     if len(texts) == rows > _FEW_RECORDS:
-        return _tell_names(rows)
+        return _describe_names(rows)
     if len(texts) > MANY_VALUES and len(texts) >= _SHARE_OF_ROWS * rows:
-        return _tell_persons(len(texts), sum(count > 1 for count in texts.values()), "texts")
+        return _describe_persons(len(texts), sum(count > 1 for count in texts.values()), "texts")
     return None
 
 
@@ -76,18 +75,18 @@ def _count_marked(texts: Mapping[str, int]) -> int:
     return sum(_MARKED.fullmatch(text) is not None for text in texts)
 
 
-def tell_unfit_numbers(numbers: NDArray[np.float64]) -> str | None:
+def describe_unfit_numbers(numbers: NDArray[np.float64]) -> str | None:
     """Say why numbers are no variable: those that name persons or records lie evenly in their range."""
     known = numbers[np.isfinite(numbers)]
     distinct, counts = np.unique(known, return_counts=True)
     if distinct.size <= _FEW_RECORDS or np.any(distinct != np.trunc(distinct)):
         return None
     if distinct.size == known.size:
-        return _tell_names(known.size) if np.ptp(distinct) < 2 * known.size or _is_even(known) else None
+        return _describe_names(known.size) if np.ptp(distinct) < 2 * known.size or _is_even(known) else None
     recurring = int((counts > 1).sum())
     many = distinct.size > MANY_VALUES and distinct.size >= _SHARE_OF_ROWS * known.size
     if many and 2 * recurring >= distinct.size and _is_even(known):
-        return _tell_persons(distinct.size, recurring, "whole numbers")
+        return _describe_persons(distinct.size, recurring, "whole numbers")
     return None
 
 
@@ -99,11 +98,11 @@ def _is_even(numbers: NDArray[np.float64]) -> bool:
     return ordered.size > MANY_VALUES and gap < _LARGEST_GAP
 
 
-def _tell_names(number: int) -> str:
+def _describe_names(number: int) -> str:
     return f"all {number} values differ: left out, since it names records; declare it if it does not"
 
 
-def _tell_persons(number: int, recurring: int, what: str) -> str:
+def _describe_persons(number: int, recurring: int, what: str) -> str:
     return (
         f"{number} different {what}, {recurring} of them more than once: left out, since it seems to name persons with "
         "several records. Each record is protected, and a person with k records has k times the epsilon. To protect "
@@ -171,7 +170,7 @@ class ReadColumn:
         """Why the column is left out; None if it is not."""
         if pa.types.is_temporal(self.kind):
             return DATES
-        return tell_unfit_texts(self.texts) if self.numbers is None else tell_unfit_numbers(self.numbers)
+        return describe_unfit_texts(self.texts) if self.numbers is None else describe_unfit_numbers(self.numbers)
 
 
 def draft_schema(

@@ -24,10 +24,9 @@ from dagveil.data.cells import is_integer_text, place_codes, spell_levels
 from dagveil.data.column import Column, LevelColumn, Numeric, marks_missing
 from dagveil.data.distinct import WeightedRows, shrink_rows
 from dagveil.data.encoding import Codes, code_type, is_text
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.files import FileForm, FileRows, file_form
 from dagveil.data.reading import check_names
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
 from dagveil.data.streams import LocalRows, batch_rows, collect_distinct, encode_batch
 from dagveil.errors import DataError, MissingExtraError
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.cells import place_codes
 from dagveil.data.column import Categorical, Column, Numeric
+from dagveil.data.distinct import Records, Store
 from dagveil.data.encoding import (
     Codes,
     EncodedColumns,
@@ -31,7 +32,6 @@ from dagveil.data.ids import DIGEST_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.memory import MemoryTable
 from dagveil.data.records import Reducer
 from dagveil.data.schema import Schema
-from dagveil.data.store import Records, Store
 from dagveil.data.streams import LocalRows, StreamedTable
 from dagveil.data.table import Table
 from dagveil.data.weighed import COUNT_LATTICE, MOMENT_LATTICE, WeighedPiece, WeighedTable

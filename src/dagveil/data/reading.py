@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from dagveil.data.cells import to_arrow
 from dagveil.data.encoding import is_text
-from dagveil.data.file_layout import PLAIN_LAYOUT, SEPARATORS, FileLayout, encoding_error, is_delimited
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, SEPARATORS, FileLayout, Schema, encoding_error, is_delimited
 from dagveil.errors import DataError
 
 BLOCK_BYTES: Final = (2**24, 2**30)

@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagveil.data.distinct import WeightedRows
+from dagveil.data.distinct import Records, WeightedRows
 from dagveil.data.encoding import EncodedColumns, code_type
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.moments import OuterProducts
 from dagveil.data.persons import (
     RecordLayout,
@@ -33,8 +32,7 @@ from dagveil.data.persons import (
     weigh_piece,
 )
 from dagveil.data.reading import check_names
-from dagveil.data.schema import Schema
-from dagveil.data.store import Records
+from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
 from dagveil.data.streams import (
     Question,
     StreamedTable,

@@ -204,7 +204,7 @@ def write_sentence(possible: Sequence[PossibleEffect], main: Contrast, cause: st
             allowed = [one.low for one in _allowed(possible, main)], [one.high for one in _allowed(possible, main)]
             rest = ""
             if allowed[0]:
-                told_change = tell_change(min(allowed[0]), max(allowed[1]), points=bool(main.level))
+                told_change = describe_change(min(allowed[0]), max(allowed[1]), points=bool(main.level))
                 rest = f"; the evidence alone would allow {told_change} (95 %)"
             return f"By this graph, changing {cause} does nothing to {effect}: {' or '.join(nothing)}{rest}."
         why = silent[0].why if silent else f"noise hides {cause} = {main.level} or {main.instead}"
@@ -215,7 +215,7 @@ def write_sentence(possible: Sequence[PossibleEffect], main: Contrast, cause: st
         start = f"Setting {cause} to {main.level} instead of {main.instead} would make {effect} = {main.outcome} "
     else:
         start = f"One unit more of {cause} would make {effect} "
-    change = tell_change(low, high, points=bool(main.level))
+    change = describe_change(low, high, points=bool(main.level))
     ends = [f", or nothing {'where' if why.startswith('no arrows') else 'if'} {why}" for why in nothing]
     ends += [", or something that this evidence cannot say in other readings of the graph"] if silent else []
     several = "" if len(estimates) == 1 else f", over {len(estimates)} ways to read the graph"
@@ -228,7 +228,7 @@ def _allowed(possible: Sequence[PossibleEffect], main: Contrast) -> list[Estimat
     return [estimate for one in possible if (estimate := pick_main(one, main)) is not None]
 
 
-def tell_change(low: float, high: float, *, points: bool) -> str:
+def describe_change(low: float, high: float, *, points: bool) -> str:
     """Say by how much something grows or shrinks: a probability in points, or a number in its own units."""
     return _points(low, high) if points else _units(low, high)
 

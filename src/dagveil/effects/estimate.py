@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
-from dagveil.effects.answer import Contrast, Form, PossibleEffect, Probability, make_estimate, pick_main, tell_change
+from dagveil.effects.answer import (
+    Contrast,
+    Form,
+    PossibleEffect,
+    Probability,
+    describe_change,
+    make_estimate,
+    pick_main,
+)
 from dagveil.effects.components import Components
 from dagveil.effects.linear import estimate_slope
 from dagveil.effects.parents import Reading
@@ -169,16 +177,16 @@ class EffectEstimator:
         found = answers[place]
         form, why, notes = found.form, found.why, found.notes
         if reading.why_nothing is not None:
-            form, why, notes = "nothing", reading.why_nothing, (*notes, *self._tell_allowed(found, cause, effect))
+            form, why, notes = "nothing", reading.why_nothing, (*notes, *self._describe_allowed(found, cause, effect))
         return PossibleEffect(parents, found.adjust, form, why, found.probabilities, found.contrasts, notes)
 
-    def _tell_allowed(self, found: PossibleEffect, cause: str, effect: str) -> tuple[str, ...]:
+    def _describe_allowed(self, found: PossibleEffect, cause: str, effect: str) -> tuple[str, ...]:
         """Say what the evidence allows where the graph has no path: an edge that noise hides is no proof of none."""
         estimate = pick_main(found, self.main_contrast(cause, effect))
         if estimate is None:
             return ("That no edge was found does not show that there is none: noise hides weak ones.",)
         given = f"adjusted for {', '.join(found.adjust)}" if found.adjust else "as they stand"
-        change = tell_change(estimate.low, estimate.high, points=bool(found.probabilities))
+        change = describe_change(estimate.low, estimate.high, points=bool(found.probabilities))
         against = "" if estimate.low <= 0.0 <= estimate.high else ": graph and evidence disagree here"
         return (
             "That no edge was found does not show that there is none: noise hides weak ones. The columns alone, "

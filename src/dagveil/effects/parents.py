@@ -14,9 +14,7 @@ from itertools import combinations
 from typing import Final
 
 from dagveil.errors import GraphError, MethodError
-from dagveil.graphs.cpdag import Cpdag, find_extension
-from dagveil.graphs.dag import Dag, sort_topologically
-from dagveil.graphs.names import list_by_end
+from dagveil.graphs.cpdag import Cpdag, Dag, find_extension, list_by_end, sort_topologically
 
 MOST_PARENT_SETS: Final = 256
 """More possible parent sets than this are no answer that anyone could read."""

@@ -18,12 +18,10 @@ from dagveil.effects.estimate import MOST_CELLS, proper_levels
 from dagveil.effects.parents import check_pair
 from dagveil.effects.tables import estimate_law, project
 from dagveil.errors import MethodError
-from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
+from dagveil.privacy.budget import Amount, Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.privacy.mechanisms.gaussian import FINE_DEVIATION, deviation_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts
 from dagveil.statistics.contingency import counts_sensitivity, counts_squared_sensitivity
 

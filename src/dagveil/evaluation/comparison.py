@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import Mark, MixedGraph
-from dagveil.graphs.pag import find_class
+from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.graphs.pag import Mark, MixedGraph, find_class
 
 Graph: TypeAlias = Dag | Cpdag | MixedGraph
 
@@ -109,7 +107,7 @@ def mark_f1(found: MixedGraph, truth: MixedGraph) -> float:
 
     Examples
     --------
-    >>> from dagveil.graphs.mixed import Edge
+    >>> from dagveil.graphs.pag import Edge
     >>> found = MixedGraph(("a", "b"), frozenset({Edge("a", "b", Mark.TAIL, Mark.ARROW)}))
     >>> truth = MixedGraph(("a", "b"), frozenset({Edge("a", "b", Mark.CIRCLE, Mark.ARROW)}))
     >>> mark_f1(found, truth)

@@ -34,8 +34,7 @@ from dagveil.evidence.tables import (
 )
 from dagveil.evidence.triples import TripleEvidence
 from dagveil.files import Document, encode_json
-from dagveil.privacy.receipt import Receipt
-from dagveil.privacy.recount import check_receipt, check_summary
+from dagveil.privacy.receipt import Receipt, check_receipt, check_summary
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,

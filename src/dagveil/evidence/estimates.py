@@ -176,7 +176,7 @@ def estimate_table(schema: Schema, releases: Sequence[Release], columns: tuple[s
     table = ReleasedTables(releases).estimate(schema, columns)
     if table is None:
         raise EvidenceError(
-            f"nothing was released from which the counts of {', '.join(columns)} follow; {_tell_released(releases)}"
+            f"nothing was released from which the counts of {', '.join(columns)} follow; {_describe_released(releases)}"
         )
     return table
 
@@ -265,7 +265,7 @@ def _estimate_moments(releases: Sequence[Release]) -> dict[str, tuple[float, flo
     return found
 
 
-def _tell_released(releases: Iterable[Release]) -> str:
+def _describe_released(releases: Iterable[Release]) -> str:
     """Say what was released, for someone who asked for something else."""
     sets: dict[tuple[str, ...], None] = {}
     for release in releases:

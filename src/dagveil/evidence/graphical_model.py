@@ -21,7 +21,7 @@ from dagveil.errors import EvidenceError
 from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.moments import SMALLEST_VARIANCE, covariance_from_moments
 from dagveil.examples.networks import LinearGaussian, Network
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.release import NoisyMoments, Release
 
 Floats = NDArray[np.float64]

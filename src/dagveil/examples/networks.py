@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import GraphError, MethodError
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 
 _SMALL = ("cancer", "earthquake", "survey", "asia", "sachs", "child")
 NETWORK_NAMES: tuple[str, ...] = (*_SMALL, "insurance", "alarm", "hailfinder")

@@ -8,8 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from dagveil.data.column import OWN_LEVEL, Boolean, Categorical, Column, Numeric, Ordinal
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
 from dagveil.errors import SchemaError
 from dagveil.forecast.explore import EPSILONS, Exploration, explore
 from dagveil.privacy.budget import round_up
@@ -79,7 +78,7 @@ def advise_epsilon(found: Exploration | None) -> str:
     return round_up(found.recommendation.epsilon, 4)
 
 
-def tell_most(most: int | Literal["k"]) -> str:
+def describe_most(most: int | Literal["k"]) -> str:
     """Say what it means that a person may have several records."""
     return (
         f"The promise is about records. A person with {most} records has {most} times the epsilon: take one record per "

@@ -20,8 +20,7 @@ from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.evidence.bundle import Candidate, Choice
 from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthetic
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.methods.method import Method
+from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration

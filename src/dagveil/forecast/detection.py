@@ -33,8 +33,7 @@ from dagveil.methods.measure_tables import count_picks
 from dagveil.plans.plan_file import Ask, AskInteractions, AskMixed, AskMoments, AskTables, MeasurementPlan, list_sets
 from dagveil.plans.planning import forecast_noise, plan_measurement
 from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, tightest_filter
 from dagveil.search.constraint.skeleton import SkeletonSettings
 
 POWER = 0.8  # probability with which the weakest dependence is seen

@@ -34,7 +34,7 @@ from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
 from dagveil.forecast.synthetic import STRENGTH, SyntheticLaw
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import method_named
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import LedgerPlace, UnnamedLedger, find_left, schema_knowledge

@@ -13,9 +13,8 @@ from scipy.optimize import isotonic_regression
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.forecast.detection import POWER, Weakest, find_weakest
-from dagveil.privacy.budget import Budget, round_down, round_up
-from dagveil.privacy.guessing import PER_PERSON, bound_advantage, describe_guessing, name_unit
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation, round_down, round_up
+from dagveil.privacy.receipt import PER_PERSON, bound_advantage, describe_guessing, name_unit
 
 SHOWN_DIGITS = 2  # digits of a recommended epsilon, rounded up: a curve through a few points says no more
 FLAT = 0.02  # where a curve is closer to its end than this, more budget does not help

@@ -19,7 +19,7 @@ from dagveil.data.encoding import Codes, EncodedColumns, bin_numbers, clip_numbe
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.cpdag import Dag, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
 
 Floats = NDArray[np.float64]

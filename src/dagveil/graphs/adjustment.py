@@ -13,13 +13,13 @@ import numpy as np
 
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import nearest_extension
-from dagveil.graphs.mixed import MixedGraph
 from dagveil.graphs.pag import (
     ARROW,
     CIRCLE,
     NONE,
     TAIL,
     Ends,
+    MixedGraph,
     find_possible_ancestors,
     find_possible_descendants,
     read_ends,
@@ -44,7 +44,7 @@ def find_adjustment(pag: MixedGraph, cause: str, effect: str) -> Adjustment:
 
     Examples
     --------
-    >>> from dagveil.graphs.mixed import Edge, Mark
+    >>> from dagveil.graphs.pag import Edge, Mark
     >>> pag = MixedGraph(("x", "y"), frozenset({Edge("x", "y", Mark.CIRCLE, Mark.CIRCLE)}))
     >>> find_adjustment(pag, "x", "y").columns is None
     True

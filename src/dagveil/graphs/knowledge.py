@@ -10,10 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from dagveil.errors import KnowledgeError
-from dagveil.graphs.cpdag import Cpdag, nearest_extension
-from dagveil.graphs.dag import Dag, sort_topologically
-from dagveil.graphs.meek import close
-from dagveil.graphs.names import Arc
+from dagveil.graphs.cpdag import Arc, Cpdag, Dag, close, nearest_extension, sort_topologically
 
 
 class Knowledge(msgspec.Struct, frozen=True, dict=True):

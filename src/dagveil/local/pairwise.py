@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dagveil.statistics.hsic import root_hsic
-from dagveil.statistics.kernels import kernel_features, median_bandwidth
+from dagveil.statistics.kernels import kernel_features, median_bandwidth, root_hsic
 from dagveil.statistics.residuals import ridge_residuals_by_features
 
 Floats = NDArray[np.float64]

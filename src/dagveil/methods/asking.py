@@ -21,11 +21,9 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace
-from dagveil.privacy.filter import ApproximateZcdpFilter, Filter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import ApproximateZcdpFilter, DiscreteLaplace, Filter
 from dagveil.privacy.mechanisms.laplace import PureEvent, filter_for
-from dagveil.privacy.relation import Relation
 from dagveil.search.constraint.arrows import orient_by_separating_sets
 from dagveil.search.constraint.pc import Sweep
 from dagveil.statistics.distance import ExactDistance

@@ -17,8 +17,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods import asking, method
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.events import DiscreteLaplace, Filter, PureFilter
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Traversal, prune
 

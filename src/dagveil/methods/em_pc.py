@@ -16,8 +16,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Method, SharpCase, check_counts
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import ExponentialChoice
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.events import ExponentialChoice, Filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Sweep

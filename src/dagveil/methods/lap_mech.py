@@ -14,7 +14,7 @@ from dagveil.methods.asking import check_countable
 from dagveil.methods.measure import measure_jointly
 from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.events import Filter, PureFilter
 from dagveil.progress import Progress
 
 MOST_CELLS = 2**22  # cells of the joint table beyond which the method refuses: its evidence would take gigabytes

@@ -26,11 +26,8 @@ from dagveil.methods.measure_mixed import is_mixed, measure_mixed, trends_pay
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, Plan, measure_tables, warn_of_noise
 from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Measured, Method, SharpCase
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import mu_squared_of
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation, mu_squared_of
+from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.privacy.release import NoisyCounts, Release
 from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings

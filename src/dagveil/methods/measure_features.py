@@ -26,15 +26,14 @@ from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, re
 from dagveil.methods.measure_moments import (
     BITS,
     QUIET,
+    describe_coarse_bits,
     release_moments,
     scale_columns,
-    tell_coarse_bits,
     warn_of_moment_noise,
 )
 from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.progress import Progress
 
 Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]
@@ -126,7 +125,7 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSet
     return Measured(
         (*releases, *scaled.releases, released),
         (*plan, *scaled.plan, stage),
-        (*scaled.findings, *tell_features(features, settings), *warn_of_moment_noise(released.deviation, rows)),
+        (*scaled.findings, *describe_features(features, settings), *warn_of_moment_noise(released.deviation, rows)),
     )
 
 
@@ -202,12 +201,12 @@ def _interval(schema: Schema, name: str, center: float, half: float) -> tuple[fl
     return (lower, upper) if lower < upper else column.bounds
 
 
-def tell_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[str]:
+def describe_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[str]:
     """Say what a reader should know before trusting an edge or a p-value."""
     chosen = "set" if settings.degree is not None else "chosen from the number of rows, the columns and the budget"
     findings = [
         f"Each column entered with {plan.degree} Legendre feature{'s' if plan.degree > 1 else ''} ({chosen})."
-        f"{tell_coarse_bits(plan.bits)}",
+        f"{describe_coarse_bits(plan.bits)}",
         "p-values are scores for the graph, not levels: a set of several columns enters without interactions, "
         f"{plan.degree} features do not take all of a column away, and values beyond {settings.reach:g} spreads from "
         "the centre are cut.",

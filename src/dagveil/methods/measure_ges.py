@@ -13,7 +13,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods import measure
 from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.events import Filter
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
 

@@ -30,8 +30,8 @@ from dagveil.methods.measure_moments import (
     BITS,
     RADIUS_PER_COLUMN,
     WIDEST_PER_COLUMN,
+    describe_coarse_bits,
     scale_columns,
-    tell_coarse_bits,
     warn_of_moment_noise,
 )
 from dagveil.methods.method import Measured
@@ -108,7 +108,7 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     return Measured(
         tuple(releases),
         (*scaled.plan, *stages),
-        (*scaled.findings, *tell_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows)),
+        (*scaled.findings, *describe_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows)),
     )
 
 
@@ -259,7 +259,7 @@ def explain(plan: MixedPlan) -> str:
     return f"one matrix of {both} answers every question"
 
 
-def tell_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
+def describe_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
     """Say what a reader should know about levels and numbers in one matrix."""
     trends = [name for name in plan.numbers if isinstance(schema.columns[name], Ordinal)]
     told = [
@@ -279,7 +279,7 @@ def tell_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
     return [
         *(told if trends else []),
         f"{numbers}; rows whose features are longer than {math.sqrt(plan.radius_squared):.1f} together were shrunk to "
-        f"that length. Levels entered as they are.{tell_coarse_bits(plan.bits)}",
+        f"that length. Levels entered as they are.{describe_coarse_bits(plan.bits)}",
         "p-values are scores for the graph: a set of several columns enters without interactions, and features do not "
         "take all of a number away.",
     ]

@@ -88,7 +88,7 @@ def release_moments(
     releases.append(released)
     why = "one matrix answers every linear question"
     plan.append(Stage("second moments", 1, len(released.values), float(left), released.deviation, why))
-    findings += [tell_moments(moment_plan), *warn_of_moment_noise(released.deviation, rows)]
+    findings += [describe_moments(moment_plan), *warn_of_moment_noise(released.deviation, rows)]
     return Measured(tuple(releases), tuple(plan), tuple(findings))
 
 
@@ -112,15 +112,16 @@ def plan_moments(
     )
 
 
-def tell_moments(plan: MomentPlan) -> str:
+def describe_moments(plan: MomentPlan) -> str:
     """Say what a reader should know about second moments."""
     return (
         f"Columns were scaled by public centres and spreads, and rows longer than {math.sqrt(plan.radius_squared):.1f} "
-        f"spreads were shrunk to that length; dependence that is not linear is not seen.{tell_coarse_bits(plan.bits)}"
+        "spreads were shrunk to that length; dependence that is not linear is not seen."
+        f"{describe_coarse_bits(plan.bits)}"
     )
 
 
-def tell_coarse_bits(bits: int) -> str:
+def describe_coarse_bits(bits: int) -> str:
     """Say so if many expected rows made the rounding coarser than usual; begins with a blank, or is empty."""
     if bits >= BITS:
         return ""

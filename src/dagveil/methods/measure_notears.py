@@ -26,8 +26,7 @@ from dagveil.methods.measure import (
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
 

@@ -33,11 +33,9 @@ from dagveil.methods.measure_loop import (
     worthwhile_pairs,
 )
 from dagveil.methods.method import Measured
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice, Filter, tightest_filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
-from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings
 from dagveil.statistics.contingency import counts_squared_sensitivity

@@ -26,15 +26,13 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods import measure
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
 from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.progress import Progress
 from dagveil.search.score.notears import forbidden_entries, measure_by_exponential
 from dagveil.search.score.threshold import weights_to_dag

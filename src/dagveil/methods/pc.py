@@ -10,7 +10,7 @@ from dagveil.methods.asking import check_countable
 from dagveil.methods.measure import is_numeric
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.events import Filter, PureFilter
 
 
 class NoSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,8 +27,7 @@ from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import ONE_QUESTION, TWO_NUMBERS, ZHANG_2023, Method, SharpCase
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Filter, tightest_filter
 from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for
 from dagveil.privacy.release import NoisyMoments

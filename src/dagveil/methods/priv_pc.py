@@ -13,7 +13,7 @@ from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, TWO_COLUMNS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.methods.svt_pc import THRESHOLD_SHARE
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.events import Filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune

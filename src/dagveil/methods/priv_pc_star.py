@@ -11,8 +11,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure import check_measurable, is_numeric, measure
 from dagveil.methods.method import TWO_NUMBERS, XU_2017, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.progress import Progress
 
 

@@ -12,9 +12,8 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, ONE_QUESTION, TWO_COLUMNS, WANG_2020, Method, SharpCase
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import Filter
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation
+from dagveil.privacy.events import Filter
 from dagveil.privacy.renyi import RenyiFilter, best_order, smallest_ratio
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune

@@ -11,7 +11,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods import asking
 from dagveil.methods.method import BLOCK, COUNTED, FROM_PUBLIC_ROWS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.events import Filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune

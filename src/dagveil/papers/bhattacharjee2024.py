@@ -21,8 +21,14 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, NotNegative, Positive, Rate
 from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, describe_direction, epsilon_at, iterations_allowed
 from dagveil.papers import ma2022
-from dagveil.papers.common import PublishedTests, describe_published, largest_published_order
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
+from dagveil.papers.publication import (
+    Publication,
+    PublishedAccess,
+    PublishedTests,
+    Reading,
+    describe_published,
+    largest_published_order,
+)
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress

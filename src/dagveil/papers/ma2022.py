@@ -20,10 +20,8 @@ from dagveil.data.column import Numeric
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
 from dagveil.methods.noleaks import Clip, Floats, read_graph
-from dagveil.papers.common import describe_report
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import mu_squared_of
+from dagveil.papers.publication import Publication, PublishedAccess, Reading, describe_report
+from dagveil.privacy.budget import Budget, mu_squared_of
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.score.notears import forbidden_entries, measure_by_exponential

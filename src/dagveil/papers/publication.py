@@ -1,30 +1,213 @@
 """What a publication does under the name of a method, with exact access to rows, and no guarantee.
 
 The curator writes an `Unbounded` event to the ledger before it hands the rows over, and sound
-methods cannot import this room.
+methods cannot import this room. What the published programs share stands here too: their p-values, their composition
+and their largest order.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc, ndtr, xlogy
 
+from dagveil.curator import Question
+from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked
+from dagveil.methods.asking import Asked, describe_sweep
 from dagveil.methods.method import Method, read_options
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
+from dagveil.search.constraint.pc import Sweep
+from dagveil.statistics.kendall import count_concordance
+from dagveil.statistics.statistic import Tables
+
+PUBLISHED_KENDALL_CONSTANT: Final = 4.5
+"""Priv-PC, theorem 3: sensitivity of the conditional statistic times √n. False: 5.25 and 6 in one block, no bound of
+this form with small blocks, because the published divisor depends on the rows."""
+
+
+def published_scores(tables: Tables, *, as_printed: bool = False) -> NDArray[np.float64]:
+    """Return the published |z| = |Σ wτ|/√Σw for each table: exact, and without a bounded sensitivity.
+
+    Blocks with at most two rows, in which x or y is constant, or whose variance the program takes for negative, are
+    left out of both sums, as the program does; definition 6 of Priv-PC keeps all. Without a block left, 0.
+    """
+    top, weight = _published_sums(tables, as_printed=as_printed)
+    # a kept block weighs at least 1, so the floor touches only tables without one
+    return np.asarray(np.abs(top) / np.sqrt(np.maximum(weight, 1.0)))
+
+
+def published_p_values(tables: Tables) -> NDArray[np.float64]:
+    """Return the published one-sided p-values sf(|z|), at most ½: exact, and not to be released as they are.
+
+    Without a block left the published programs divide zero by zero, and what comes out never passes for independent:
+    0 stands for it here.
+    """
+    top, weight = _published_sums(tables)
+    scores = np.abs(top) / np.sqrt(np.maximum(weight, 1.0))
+    return np.asarray(np.where(weight > 0.0, ndtr(-scores), 0.0))
+
+
+def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return Σ wτ and Σ w over the blocks that are kept."""
+    tables = np.asarray(tables, dtype=np.int64)
+    x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
+    rows = x_counts.sum(axis=-1)
+    concordance = count_concordance(tables)
+    kept = (rows > 2) & (x_counts.max(axis=-1) < rows) & (y_counts.max(axis=-1) < rows)
+    if tables.shape[-3] > 1:
+        variance = _program_variance(x_counts, y_counts)
+        kept &= (variance > 0.0) | ((variance == 0.0) & (concordance != 0))
+    slope = 9.0 / (2.0 * rows + 5.0) * (kept | as_printed)
+    top = (slope * concordance).sum(axis=-1)
+    weight = (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
+    return top, weight
+
+
+def _program_variance(x_counts: NDArray[np.int64], y_counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the variance of C − D with ties as the program has it (src/Kendalltaua.py).
+
+    Its middle term is a quarter of the right one, so the variance can be negative, and the program drops such blocks.
+    """
+
+    def sums(counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
+        c = counts.astype(np.float64)
+        pairs = c * (c - 1.0)
+        return (pairs / 2.0).sum(axis=-1), (pairs * (c - 2.0)).sum(axis=-1), (pairs * (2.0 * c + 5.0)).sum(axis=-1)
+
+    n = x_counts.sum(axis=-1).astype(np.float64)
+    (x_ties, x_triples, x_sum), (y_ties, y_triples, y_sum) = sums(x_counts), sums(y_counts)
+    pairs = np.maximum(n * (n - 1.0), 1.0)
+    whole = (pairs * (2.0 * n + 5.0) - x_sum - y_sum) / 18.0
+    last = x_triples * y_triples / (9.0 * pairs * np.maximum(n - 2.0, 1.0))
+    return np.asarray(whole + x_ties * y_ties / (2.0 * pairs) + last)
+
+
+def published_p_value_sensitivity(n_rows: int) -> float:
+    """Return Φ(6/√n) − ½, Priv-PC's sensitivity of the p-value. False: blocks switch in and out, whatever n is."""
+    return float(ndtr(6.0 / math.sqrt(n_rows))) - 0.5
+
+
+class PublishedTests:
+    """Exact tests as the published programs compute them, remembered.
+
+    - `access`: exact counts
+    """
+
+    def __init__(self, access: PublishedAccess) -> None:
+        self._access = access
+        self._order = {name: _alphabetical(access.schema, name) for name in access.schema.columns}
+        self._known: dict[Question, float] = {}
+        self._scores: dict[Question, float] = {}
+
+    def table(self, question: Question) -> NDArray[np.int64]:
+        """Return the counts, in the shape (strata, levels of x, levels of y)."""
+        x, y, given = question
+        counts = self._access.exact_counts(x, y, given)
+        return counts[:, self._order[x]][:, :, self._order[y]]
+
+    def kendall(self, question: Question) -> float:
+        """Return the one-sided p-value of the conditional Kendall statistic."""
+        if question not in self._known:
+            self._known[question] = float(published_p_values(self.table(question)))
+        return self._known[question]
+
+    def score(self, question: Question) -> float:
+        """Return the absolute conditional Kendall statistic of definition 6 of Priv-PC; ties count 0."""
+        if question not in self._scores:
+            self._scores[question] = float(published_scores(self.table(question), as_printed=True))
+        return self._scores[question]
+
+
+def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
+    """Return G² and its degrees of freedom (x − 1)(y − 1) · strata, empty levels included."""
+    observed = tables.astype(np.float64)
+    statistic = 2.0 * float(
+        xlogy(observed, observed).sum()
+        - sum_logarithms(observed.sum(axis=1))
+        - sum_logarithms(observed.sum(axis=2))
+        + sum_logarithms(observed.sum(axis=(1, 2)))
+    )
+    strata, x_levels, y_levels = tables.shape
+    return max(statistic, 0.0), strata * (x_levels - 1) * (y_levels - 1)
+
+
+def g_p_value(tables: NDArray[np.int64]) -> float:
+    """Return the p-value of the G test."""
+    statistic, freedom = g_test(tables)
+    return float(chdtrc(freedom, statistic)) if freedom else 1.0
+
+
+def advanced_composition(epsilon: float, times: int, delta: float) -> float:
+    """Return ε√(2k ln(1/δ)) + kε(e^ε − 1), what Priv-PC and its program report in parts or as a whole."""
+    if times == 0:
+        return 0.0
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    return epsilon * math.sqrt(2.0 * times * math.log(1.0 / delta)) + times * epsilon * growth
+
+
+def near_total(budget: Budget, columns: Sequence[str]) -> float:
+    """Return an epsilon per round, ε/(2d), whose total by advanced composition is near the run's."""
+    return float(budget.epsilon) / (2.0 * len(columns))
+
+
+def largest_published_order(n_rows: int, n_columns: int) -> int:
+    """Return min(⌊log₂ n⌋ − 5, d − 2), Priv-PC's largest order."""
+    return max(0, min(int(math.log2(max(1, n_rows))) - 5, n_columns - 2))
+
+
+def describe_published(
+    schema: Schema,
+    sweep: Sweep,
+    knowledge: Knowledge,
+    reported: tuple[float, float],
+    asked: int | None = None,
+    counted: int | None = None,
+) -> Asked:
+    """Write down what a run as published found, and what its publication would report."""
+    graph, findings = describe_sweep(tuple(schema.columns), sweep, knowledge)
+    # JSON has no infinity
+    reported = (min(reported[0], sys.float_info.max), reported[1])
+    report = describe_report(reported, counted)
+    questions = sweep.questions if asked is None else asked
+    return Asked(graph, (), (*findings, report), questions, sweep.unanswered, reported, counted)
+
+
+def describe_report(reported: tuple[float, float], counted: int | None = None) -> str:
+    """Say what the publication would report."""
+    tests = "" if counted is None else f" It would count {counted} tests."
+    return (
+        f"The publication would report epsilon {reported[0]:.4g} and delta {reported[1]:.3g}; "
+        f"that claim does not hold.{tests}"
+    )
+
+
+def sum_logarithms(counts: NDArray[np.float64]) -> float:
+    """Return the sum of n ln n over cells, 0 for a negative n."""
+    counts = np.maximum(counts, 0.0)
+    return float(xlogy(counts, counts).sum())
+
+
+def _alphabetical(schema: Schema, name: str) -> list[int]:
+    column = schema.columns[name]
+    if isinstance(column, Numeric):
+        return list(range(column.n_levels))
+    labels = list(column.labels)
+    return sorted(range(len(labels)), key=lambda i: labels[i])
 
 
 class PublishedAccess:

@@ -15,8 +15,7 @@ from dagveil.data.column import Numeric
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Level, Order, describe_sweep
-from dagveil.papers.common import g_p_value
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
+from dagveil.papers.publication import Publication, PublishedAccess, Reading, g_p_value
 from dagveil.papers.xu2017 import exact_correlations, fisher_z_test
 from dagveil.papers.zhang2023 import RcitSettings, exact_rcit
 from dagveil.privacy.budget import Budget

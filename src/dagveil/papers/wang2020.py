@@ -20,16 +20,18 @@ from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
 from dagveil.methods.sampled_gaussian_pc import read_rate
-from dagveil.papers.common import (
+from dagveil.papers.publication import (
     PUBLISHED_KENDALL_CONSTANT,
+    Publication,
+    PublishedAccess,
     PublishedTests,
+    Reading,
     advanced_composition,
     describe_published,
     largest_published_order,
     near_total,
     published_p_value_sensitivity,
 )
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost

@@ -18,7 +18,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Part, Positive
-from dagveil.papers import common
+from dagveil.papers import publication
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -188,18 +188,18 @@ def publish_em_pc(
     limit = settings.node_limit or (15 if settings.node_epsilon is None else None)
     split = (epsilon * settings.number_share, epsilon * (1.0 - settings.number_share))
     sweep, treated = _treat_nodes(access, knowledge, settings.level, split, limit, _Text(settings.removes_below))
-    return common.describe_published(access.schema, sweep, knowledge, (treated * epsilon, 0.0))
+    return publication.describe_published(access.schema, sweep, knowledge, (treated * epsilon, 0.0))
 
 
 def publish_em_pc_program(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: EmPcProgram, progress: Progress
 ) -> Asked:
     """Run EM-PC as Priv-PC's program has it (src/pc.py, estimate_skeleton_EM; src/findJS.py)."""
-    epsilon = settings.node_epsilon or common.near_total(budget, tuple(access.schema.columns))
+    epsilon = settings.node_epsilon or publication.near_total(budget, tuple(access.schema.columns))
     split = (epsilon / 2.0, epsilon / 2.0)
     sweep, treated = _treat_nodes(access, knowledge, settings.level, split, None, _Program())
-    total = common.advanced_composition(epsilon, treated, settings.delta)
-    return common.describe_published(access.schema, sweep, knowledge, (total, settings.delta))
+    total = publication.advanced_composition(epsilon, treated, settings.delta)
+    return publication.describe_published(access.schema, sweep, knowledge, (total, settings.delta))
 
 
 class _Text:
@@ -212,7 +212,7 @@ class _Text:
 
     def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
         """Return what is largest for the set that speaks for a pair; p-values of 0 are told apart by G²."""
-        return self._sign * common.g_p_value(table), -self._sign * common.g_test(table)[0]
+        return self._sign * publication.g_p_value(table), -self._sign * publication.g_test(table)[0]
 
     def node_score(self, distance: int) -> int:
         """Return q₁ for a distance that is positive if the pair looks independent."""
@@ -229,7 +229,7 @@ class _Program:
     chosen = -10_000
 
     def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
-        return common.g_p_value(table), 0.0
+        return publication.g_p_value(table), 0.0
 
     def node_score(self, distance: int) -> int:
         return distance - 1 if distance > 0 else distance + 1
@@ -254,7 +254,7 @@ def _treat_nodes(
 ) -> tuple[Sweep, int]:
     """Go through nodes and orders; return what is left, and how many nodes were treated."""
     columns = tuple(access.schema.columns)
-    tests = common.PublishedTests(access)
+    tests = publication.PublishedTests(access)
     graph = Pruning(columns, knowledge)
     distances: dict[Question, int] = {}
     merits: dict[Question, tuple[float, float]] = {}
@@ -269,7 +269,7 @@ def _treat_nodes(
         question = (min(question[:2]), max(question[:2]), question[2])
         if question not in distances:
             table = tests.table(question)
-            _, freedom = common.g_test(table)
+            _, freedom = publication.g_test(table)
             distances[question] = greedy_distance(table, float(chdtri(max(freedom, 1), level)))
         return distances[question]
 
@@ -364,12 +364,12 @@ class JointTests:
         others = tuple(axis for axis in range(self._joint.ndim) if axis not in axes)
         table = self._joint.sum(axis=others)
         table = np.maximum(table, 0.0) if self._cut else table
-        sums = {frozenset[int](): common.sum_logarithms(table)}
+        sums = {frozenset[int](): publication.sum_logarithms(table)}
         for first, axis in enumerate(axes):
             margin = table.sum(axis=first)
-            sums[frozenset((axis,))] = common.sum_logarithms(margin)
+            sums[frozenset((axis,))] = publication.sum_logarithms(margin)
             for second in range(first + 1, len(axes)):
-                sums[frozenset((axis, axes[second]))] = common.sum_logarithms(margin.sum(axis=second - 1))
+                sums[frozenset((axis, axes[second]))] = publication.sum_logarithms(margin.sum(axis=second - 1))
         return sums
 
 
@@ -403,7 +403,7 @@ def publish_lap_mech(
 
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, is_independent, largest, knowledge, progress=progress)
-    return common.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
+    return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 
 PRIV_PC_STAR_FLAW = (
@@ -444,7 +444,7 @@ def publish_priv_pc_star(
     covariance += np.tril(noise) + np.tril(noise, -1).T
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, fisher_z_test(covariance, columns, n, settings.level), largest, knowledge, progress=progress)
-    return common.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
+    return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 
 def fisher_z_test(

@@ -17,14 +17,25 @@ from dagveil.curator import Question
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
-from dagveil.papers.common import describe_published, published_p_value_sensitivity
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
+from dagveil.papers.publication import (
+    Publication,
+    PublishedAccess,
+    Reading,
+    describe_published,
+    published_p_value_sensitivity,
+)
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
-from dagveil.statistics.hsic import draw_permutations, root_hsic
-from dagveil.statistics.kernels import Floats, factor_gram, kernel_features, median_bandwidth
+from dagveil.statistics.kernels import (
+    Floats,
+    draw_permutations,
+    factor_gram,
+    kernel_features,
+    median_bandwidth,
+    root_hsic,
+)
 from dagveil.statistics.residuals import residuals_of_features, ridge_residuals, ridge_residuals_by_features
 
 LOW_RANK: Final = 300  # beyond this rank of the Gram matrix regression solves the whole system

@@ -9,7 +9,7 @@ import numpy as np
 
 from dagveil.data.column import Numeric
 from dagveil.evidence.moments import NoisyCovariance
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, NotNegative
 from dagveil.methods.noleaks import BITS, read_graph, row_plan

@@ -21,13 +21,10 @@ from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Study, dig
 from dagveil.evidence.estimates import MOST_NAMED
 from dagveil.evidence.homogeneity import Agreement, compare_releases
 from dagveil.plans.plan_file import check_same_questions
-from dagveil.plans.shared_columns import share_columns
-from dagveil.plans.site_column import declare_site, stack_releases
+from dagveil.plans.shared_columns import declare_site, share_columns, stack_releases
 from dagveil.plans.site_run import describe_noise
-from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.conversion import epsilon_of_mu_squared, mu_squared_of
-from dagveil.privacy.receipt import Calibration, Receipt
-from dagveil.privacy.recount import filter_named
+from dagveil.privacy.budget import Budget, epsilon_of_mu_squared, mu_squared_of, round_up
+from dagveil.privacy.receipt import Calibration, Receipt, filter_named
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,

@@ -22,8 +22,7 @@ from dagveil.errors import MethodError, SchemaError
 from dagveil.evidence.bundle import Study
 from dagveil.files import Document, encode_json
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.text import write_html_lines, write_html_table
 
 PLAN_FORMAT = "dagveil-plan"

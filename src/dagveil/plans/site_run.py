@@ -15,11 +15,11 @@ from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, digest_releases
-from dagveil.methods.catalogue import method_named
-from dagveil.methods.measure_features import MeasureFeaturesSettings, tell_features
-from dagveil.methods.measure_mixed import tell_mixed
-from dagveil.methods.measure_moments import tell_moments, warn_of_moment_noise
+from dagveil.methods.measure_features import MeasureFeaturesSettings, describe_features
+from dagveil.methods.measure_mixed import describe_mixed
+from dagveil.methods.measure_moments import describe_moments, warn_of_moment_noise
 from dagveil.methods.measure_tables import warn_of_noise
+from dagveil.methods.method import method_named
 from dagveil.plans import plan_file
 from dagveil.plans.planning import work_at_site
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
@@ -144,13 +144,13 @@ def _describe_asks(plan: plan_file.MeasurementPlan) -> list[str]:
     told = []
     for ask in plan.asks:
         if isinstance(ask, plan_file.AskMoments):
-            told.append(tell_moments(ask.rows))
+            told.append(describe_moments(ask.rows))
         elif isinstance(ask, plan_file.AskFeatures):
             settings = method_named(plan.method).read_settings(plan.settings)
             assert isinstance(settings, MeasureFeaturesSettings)
-            told += tell_features(ask.rows, settings)
+            told += describe_features(ask.rows, settings)
         elif isinstance(ask, plan_file.AskMixed):
-            told += tell_mixed(ask.rows, plan.schema)
+            told += describe_mixed(ask.rows, plan.schema)
     return told
 
 

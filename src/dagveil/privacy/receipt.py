@@ -1,19 +1,79 @@
-"""The receipt: what a result promises, to whom, on which public facts, and what it does not promise."""
+"""The receipt: what a result promises, to whom, on which public facts, and what it does not promise.
+
+A receipt's events must cost what it says, and be allowed. What an attacker gains at most by a release, how often he
+guesses right, is proved in docs/audit.md.
+"""
 
 from __future__ import annotations
 
 import enum
 import math
+import re
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from dagveil.errors import BudgetError, DataError
 from dagveil.files import decode_json, encode_json, parse_fraction
-from dagveil.privacy.budget import round_up
-from dagveil.privacy.events import Event, Unbounded
-from dagveil.privacy.guessing import PER_PERSON, describe_guessing, name_unit
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import TOTAL_MARGIN, Budget, Relation, round_up
+from dagveil.privacy.events import (
+    ApproximateZcdpFilter,
+    Event,
+    Filter,
+    GaussianFilter,
+    PureFilter,
+    Unbounded,
+    ZcdpFilter,
+)
+from dagveil.privacy.renyi import RenyiFilter
+
+# what a guarantee for records is worth to people, for as long as nothing bounds how many records one has
+PER_PERSON = "a person with k records has k times this epsilon"
+_LARGEST = Fraction(700)  # above this e^ε is no float; guesses are then as good as certain
+
+
+def bound_advantage(epsilon: float, delta: float) -> float:
+    """Return the largest difference of true and false positive rates that (epsilon, delta) allows."""
+    return min(1.0, math.tanh(epsilon / 2.0) * (1.0 - delta) + delta)
+
+
+def describe_guessing(
+    epsilon: Fraction, delta: Fraction, relation: Relation, unit: str = "one record", *, contents_only: bool = False
+) -> str:
+    """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance.
+
+    `contents_only`: every record is known to be there, as with reports that people sent.
+    """
+    content = f"someone who guesses which of two values {unit} has"
+    if relation is Relation.REPLACE_ONE or contents_only:
+        return f"{content} {_describe_bound(epsilon, delta)}, where chance gives 50 %."
+    # two contents are two steps apart: remove the one, add the other
+    twice = delta * (1 + Fraction(math.exp(min(epsilon, _LARGEST))))
+    return (
+        f"someone who guesses whether {unit} is in the table {_describe_bound(epsilon, delta)}, and {content} "
+        f"{_describe_bound(2 * epsilon, twice)}, where chance gives 50 %."
+    )
+
+
+def _describe_bound(epsilon: Fraction, delta: Fraction) -> str:
+    percent = write_accuracy(epsilon, delta)
+    return "may be right every time" if percent == "100.0" else f"is right at most {percent} % of the time"
+
+
+def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
+    """Bound, in percent, on guessing right between neighbours: (e^ε + δ) / (1 + e^ε), rounded up to a tenth."""
+    inverse = math.exp(-min(epsilon, _LARGEST))
+    percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
+    return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"
+
+
+def name_unit(unit: str) -> str:
+    """Return the unit without its article: schemas say "one row"."""
+    return unit.removeprefix("one ").removeprefix("a ")
+
 
 NO_GUARANTEE = "as published: no guarantee claimed"
 SEEDED = "seeded: not private"
@@ -232,3 +292,91 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 def _factor(epsilon: Fraction) -> str:
     return f"e^{round_up(epsilon, 4)}" if epsilon > 20 else round_up(math.exp(epsilon) * (1 + 1e-14), 4)
+
+
+_BY_NAME: Final = {kind.name: kind for kind in (PureFilter, ZcdpFilter, ApproximateZcdpFilter, GaussianFilter)}
+_RENYI: Final = re.compile(r"Renyi accounting at order ([0-9]{1,6})")
+
+
+def filter_named(name: str, budget: Budget) -> Filter:
+    """Make the filter that a receipt or a reservation names."""
+    found = _RENYI.fullmatch(name)
+    if found is not None:
+        return RenyiFilter(budget, int(found[1]))
+    if name not in _BY_NAME:
+        raise BudgetError(f"there is no accounting {name!r}; it is one of {', '.join(_BY_NAME)} or Renyi accounting.")
+    return _BY_NAME[name](budget)
+
+
+_LARGEST_EPSILON: Final = 10**9  # no accounting goes further
+# bits of a denominator: what a receipt states has fewer, so that a longer sum cannot be equal to it
+_LONGEST_SUM: Final = 20_000
+# totals come from floating point, which another machine may round otherwise: epsilon with a little room for that
+_ROOM: Final = 1 + Fraction(1, 2**30)
+
+
+def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:
+    """Refuse a receipt whose events do not cost what it says, or cost more than its epsilon and delta allow.
+
+    Anyone may have edited the file. `asked`: whether anything was asked of the rows at all; a run whose background
+    knowledge answers everything asks nothing.
+    """
+    unbounded = any(isinstance(event, Unbounded) for event in receipt.events)
+    if receipt.calibration is not Calibration.SOUND:
+        if not unbounded:
+            _refuse("it is of a published calibration, and the event that says so is missing")
+        return
+    if unbounded:
+        _refuse("it claims a guarantee, and one of its events has none")
+    if asked and not receipt.events:
+        _refuse("it claims a guarantee for a release, and lists no event")
+    if Fraction(receipt.epsilon) > _LARGEST_EPSILON:
+        _refuse(f"its epsilon is above {_LARGEST_EPSILON}, which no run has")
+    try:
+        _recount(receipt)
+    except BudgetError:
+        _refuse("its events cost more than its epsilon and delta allow, or its accounting cannot price them")
+
+
+def check_summary(receipt: Receipt, parts: Iterable[Receipt]) -> None:
+    """Refuse the receipt of a sum of several sites that does not follow from the sites' own, or one of these."""
+    receipts = list(parts)
+    for part in receipts:
+        check_receipt(part)
+    stated = (Fraction(receipt.epsilon), Fraction(receipt.delta))
+    largest = tuple(max(Fraction(getattr(part, name)) for part in receipts) for name in ("epsilon", "delta"))
+    if stated != largest:
+        _refuse("its epsilon and delta are not the largest of the sites'")
+    if receipt.events not in [part.events for part in receipts if Fraction(part.epsilon) == stated[0]]:
+        _refuse("its events are not those of the site with the largest epsilon")
+    if any(one.calibration is not Calibration.SOUND for one in (receipt, *receipts)):
+        _refuse("one of the sites claims no guarantee, and only sound releases are added")
+
+
+_REFUSAL: Final = "the receipt does not follow from its events"
+
+
+def _refuse(reason: str) -> None:
+    raise DataError(f"{_REFUSAL}: {reason}; ask for the file as it was written")
+
+
+def _recount(receipt: Receipt) -> None:
+    total, spent = Fraction(receipt.accounting_total), Fraction(receipt.accounting_spent)
+    budget = Budget(Fraction(receipt.epsilon), Fraction(receipt.delta))
+    allowed = filter_named(receipt.accounting, budget).total
+    counted = filter_named(receipt.accounting, Budget(budget.epsilon * _ROOM, budget.delta))
+    for event in receipt.events:
+        counted.charge(event)
+        if counted.spent.denominator.bit_length() > _LONGEST_SUM:
+            _refuse("its events have too many digits to add up")
+    # only these prices and totals come from floating point
+    price_margin, total_margin = (
+        Fraction(0) if exact else Fraction(TOTAL_MARGIN)
+        for exact in (not isinstance(counted, RenyiFilter), isinstance(counted, PureFilter))
+    )
+    if abs(counted.spent - spent) > price_margin * spent:
+        _refuse("what it says was spent is not what its events cost")
+    if abs(total - allowed) > total_margin * allowed:
+        _refuse(f"its total is not that of {budget.words}")
+    if spent > total:
+        _refuse(f"its events cost more than {budget.words} allows")

@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError, InvalidBudgetError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import DELTA_SLACK, EPSILON_SLACK
-from dagveil.privacy.events import Event, SubsampledGaussian, pure_cost, zcdp_cost
-from dagveil.privacy.filter import _SumFilter
+from dagveil.privacy.budget import DELTA_SLACK, EPSILON_SLACK, Budget
+from dagveil.privacy.events import Event, SubsampledGaussian, _SumFilter, pure_cost, zcdp_cost
 
 MOST_ORDER: Final = 1024  # largest order: up to here COST_MARGIN covers the rounding of every term of a cost
 # relative part by which a floating-point cost is raised; docs/proofs/subsampled-gaussian.md bounds its error

@@ -26,15 +26,13 @@ import msgspec
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError, DataError, MissingExtraError
-from dagveil.privacy.guessing import PER_PERSON
-from dagveil.privacy.receipt import PLUGIN, Receipt, Trust
-from dagveil.privacy.relation import Relation
-from dagveil.report.card import build_card, encode_card
+from dagveil.privacy.budget import Relation
+from dagveil.privacy.receipt import PER_PERSON, PLUGIN, Receipt, Trust
 from dagveil.report.formatting import write_delta, write_epsilon, write_plural
 from dagveil.report.guarantee import Attempts, Standing
 from dagveil.report.html import open_templates, render_report
 from dagveil.report.model import ReportModel, build_model
-from dagveil.report.registry import DeploymentFacts, build_entry, write_yaml
+from dagveil.report.registry import DeploymentFacts, build_card, build_entry, encode_card, write_yaml
 from dagveil.runs.installation import DISTRIBUTION, installed_version, required_packages
 from dagveil.runs.result import Result, now, result_from_json
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dagveil.errors import BudgetError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Unbounded
-from dagveil.privacy.receipt import NO_GUARANTEE, PLUGIN, Calibration, Receipt
-from dagveil.privacy.recount import filter_named
+from dagveil.privacy.receipt import NO_GUARANTEE, PLUGIN, Calibration, Receipt, filter_named
 from dagveil.report.formatting import write_epsilon
 from dagveil.runs.result import Confidence, Result, ResultGraph
 

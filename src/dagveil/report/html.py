@@ -13,10 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dagveil.errors import DataError
-from dagveil.report.card import build_card, encode_card
 from dagveil.report.formatting import split_words, write_count, write_date, write_number, write_part
 from dagveil.report.guarantee import Standing
 from dagveil.report.model import ReportModel, build_model
+from dagveil.report.registry import build_card, encode_card
 from dagveil.report.svg import Legend, draw_graph, draw_samples
 from dagveil.runs.result import Result
 from dagveil.text import clean_text

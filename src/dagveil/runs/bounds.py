@@ -38,10 +38,9 @@ from dagveil.data.schema import (
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.method import Method
-from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
+from dagveil.privacy.budget import Amount, Budget, Relation
+from dagveil.privacy.events import Filter, GaussianFilter, PureFilter
 from dagveil.privacy.receipt import Receipt
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts
 from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.run import RunOptions, open_run

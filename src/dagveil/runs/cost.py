@@ -21,13 +21,12 @@ from dagveil.data.streams import HELD_BYTES
 from dagveil.errors import MethodError
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS
 from dagveil.methods.measure import releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings
 from dagveil.methods.measure_mixed import plain_numbers
 from dagveil.methods.measure_tables import pays_for_triples
-from dagveil.methods.method import Method
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.methods.method import METHODS, Method
+from dagveil.privacy.events import Filter, PureFilter
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.runs.machine_speed import SEARCH_GROWTH, Speed
 

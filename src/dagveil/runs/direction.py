@@ -31,7 +31,7 @@ from dagveil.methods.method import Method
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
 from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
 from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
@@ -39,8 +39,7 @@ from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.result import SchemaSummary, now, summarise
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
-from dagveil.statistics.hsic import root_hsic
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import kernel_features, root_hsic
 from dagveil.statistics.residuals import residual_rank_score
 
 Floats = NDArray[np.float64]

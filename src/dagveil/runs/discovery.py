@@ -15,8 +15,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import AUTO, EVIDENCE_VERSION, Choice, Evidence
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_named
-from dagveil.methods.method import Method
+from dagveil.methods.method import Method, method_named
 from dagveil.papers.publication import PublishedAccess, read_settings, require_reading, settings_of
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration

@@ -23,16 +23,13 @@ from dagveil.effects.parents import check_graph, check_pair, explain_refusal, li
 from dagveil.effects.width import Wanted, choose_tables, epsilon_for_width, find_epsilon, table_accounting
 from dagveil.errors import DataError, EvidenceError, MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Stage, load_evidence
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure import is_numeric, measure
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.method import Measured, Method
-from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, tightest_filter
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Amount, Budget, Relation
+from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA

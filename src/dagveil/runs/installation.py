@@ -19,7 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError
-from dagveil.methods.catalogue import GROUP
+from dagveil.methods.method import GROUP
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.runs.run import default_ledger

@@ -23,7 +23,7 @@ from dagveil.evidence.questions import Independence
 from dagveil.files import encode_json
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.pag import Edge, MixedGraph
 from dagveil.local.law import round_counts, update_reports
 from dagveil.local.linear_reports import LinearReportEvidence, report_score
 from dagveil.local.pairwise import PairRule, compare_pair
@@ -31,11 +31,9 @@ from dagveil.local.protocol import Protocol, load_protocol
 from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, Reports
 from dagveil.local.store import Collected, read_reports
-from dagveil.privacy.budget import round_up
-from dagveil.privacy.events import RandomisedResponse
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.budget import Relation, round_up
+from dagveil.privacy.events import PureFilter, RandomisedResponse
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt, Trust
-from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
 from dagveil.runs.run import schema_knowledge

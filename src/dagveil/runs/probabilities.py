@@ -8,9 +8,8 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Independence
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, Pair
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.names import Pair
 from dagveil.methods.measure import is_numeric
 from dagveil.search.confidence import MEANING, Shares
 from dagveil.search.constraint.skeleton import find_copies

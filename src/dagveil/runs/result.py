@@ -17,10 +17,9 @@ from dagveil.evidence.bundle import Choice, Part, Stage, check_receipts, check_s
 from dagveil.files import Document
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.dot import to_dot
-from dagveil.graphs.exchange.formats import Extension, Format, write_graph
-from dagveil.graphs.exchange.networkx_graphs import to_networkx, to_node_link
+from dagveil.graphs.exchange.formats import Extension, Format, to_networkx, to_node_link, write_graph
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 from dagveil.privacy.receipt import Receipt
 from dagveil.search.confidence import Shares
 from dagveil.search.probabilities import UNKNOWN, Probabilities

@@ -27,19 +27,15 @@ from dagveil.data.table import Table
 from dagveil.data.weighed import ONLY_LINEAR
 from dagveil.errors import KnowledgeError, MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_origin
-from dagveil.methods.method import Method
-from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.events import Event, ExponentialChoice
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.methods.method import Method, method_origin
+from dagveil.privacy.budget import Budget, Relation, round_up
+from dagveil.privacy.events import Event, ExponentialChoice, Filter, PureFilter
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, LedgerRun
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, LedgerRun, MemoryLedger
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
-from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress
 from dagveil.runs.cost import Work, check_fits, work_of_reading, work_of_run
 from dagveil.runs.machine_speed import Speed

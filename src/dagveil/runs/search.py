@@ -24,12 +24,11 @@ from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
-from dagveil.methods.catalogue import METHODS
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 from dagveil.methods.measure import MeasureSettings, is_numeric, releases_mixed, search_defaults
+from dagveil.methods.method import METHODS
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.mixed import Mark
+from dagveil.graphs.pag import Mark
 from dagveil.runs.result import SOLID, NearMiss, ResultEdge, ResultGraph
 from dagveil.search.confidence import DRAWN
 

@@ -12,15 +12,13 @@ import pyarrow as pa
 from pyarrow import csv, feather, parquet
 
 from dagveil.data.column import Numeric
-from dagveil.data.file_layout import PLAIN_LAYOUT
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, Schema
 from dagveil.errors import DataError, EvidenceError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.estimates import Frame
 from dagveil.evidence.graphical_model import fill_values, fit_linear, fit_network, nearest_levels
 from dagveil.examples.networks import sample_codes, sample_linear_gaussian
-from dagveil.graphs.cpdag import nearest_extension
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag, nearest_extension
 from dagveil.privacy.release import NoisyFeatureMoments, NoisyMixedMoments, NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.search import search_evidence

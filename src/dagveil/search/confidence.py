@@ -15,11 +15,9 @@ from itertools import combinations, permutations
 import numpy as np
 
 from dagveil.evidence.questions import Independence
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, close
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.graphs.meek import close
-from dagveil.graphs.mixed import Edge, Mark, MixedGraph
-from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Ends, OrientationRules, name_ends, read_ends
+from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Edge, Ends, Mark, MixedGraph, OrientationRules, name_ends, read_ends
 from dagveil.search.constraint.ancestral import mark_knowledge
 
 MEANING = (

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dagveil.graphs.cpdag import Arc, Pair
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.graphs.names import Arc, Pair
 from dagveil.search.confidence import Shares
 
 FEWEST_REDRAWS = 20

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.g import chi_square_quantile
 from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 

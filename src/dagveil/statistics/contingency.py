@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 
 def counts_squared_sensitivity(relation: Relation, n_tables: int, lattice: int = 1) -> Fraction:

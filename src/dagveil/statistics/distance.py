@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 if TYPE_CHECKING:
     from dagveil.statistics.statistic import Statistic, Tables, TableShape

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
 GRID: Final = 1 << 20  # steps of the grid for each unit of G

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dagveil.errors import EvidenceError
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
 GRID: Final = 1 << 10  # steps of the grid for each unit of Σ 9K/(2m+5)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.mixed import MixedPairs
 from dagveil.data.moments import MomentPlan, OuterProducts
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 
 def moments_squared_sensitivity(relation: Relation, query: OuterProducts) -> Fraction:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc, chdtrc, xlogy
 
 from dagveil.errors import EvidenceError
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 if TYPE_CHECKING:  # the room's own protocol, which lists the statistics
     from dagveil.statistics.statistic import TableShape

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics.kendall import GRID, check_rows, count_concordance, divide_and_sum, normal_quantile
 from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import EvidenceError
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 Tables: TypeAlias = NDArray[np.int64]
 """Counts with the axes (..., strata, levels of x, levels of y); leading axes are a batch."""

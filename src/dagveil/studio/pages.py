@@ -22,7 +22,6 @@ from dagveil.report.registry import NEEDED
 from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import responses
-from dagveil.studio.files_to_take import list_facts
 from dagveil.studio.folder import ENDINGS
 from dagveil.studio.requests import (
     MOST_SYNTHETIC,
@@ -38,6 +37,7 @@ from dagveil.studio.requests import (
 )
 from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
+from dagveil.studio.views import list_facts
 
 if TYPE_CHECKING:
     from starlette.requests import Request

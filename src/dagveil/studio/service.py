@@ -14,9 +14,8 @@ from pyarrow import csv
 
 from dagveil.data.column import Column
 from dagveil.data.draft import draft_schema, find_doubts
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
-from dagveil.data.header import read_header
-from dagveil.data.schema import PERSON_KEYS, Schema, schema_from_toml, schema_to_toml
+from dagveil.data.files import read_names
+from dagveil.data.schema import PERSON_KEYS, PLAIN_LAYOUT, FileLayout, Schema, schema_from_toml, schema_to_toml
 from dagveil.effects.answer import Effect
 from dagveil.errors import SchemaError
 from dagveil.evaluation.comparison import Comparison, compare_graphs
@@ -27,13 +26,11 @@ from dagveil.forecast.answers import DELTA, make_schema
 from dagveil.forecast.explore import EPSILONS, Exploration, load_exploration
 from dagveil.forecast.project import write_project
 from dagveil.graphs.exchange.formats import Extension, Format
-from dagveil.methods.catalogue import METHODS, method_named, method_plugins
-from dagveil.privacy.budget import Budget
+from dagveil.methods.method import METHODS, method_named, method_plugins
+from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.ledger import account as books_account
-from dagveil.privacy.ledger.account import RunRecord
-from dagveil.privacy.ledger.composition import price_run
+from dagveil.privacy.ledger.account import RunRecord, price_run
 from dagveil.privacy.ledger.ledger import Ledger
-from dagveil.privacy.relation import Relation
 from dagveil.report.registry import DeploymentFacts
 from dagveil.runs.effects import effect as find_effect
 from dagveil.runs.result import Result, load_result
@@ -41,7 +38,6 @@ from dagveil.runs.run import knowledge_from_toml, schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import responses
-from dagveil.studio.files_to_take import read_facts, write_facts, zip_certification, zip_synthetic
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
 from dagveil.studio.job_runner import JobRunner
 from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobState, JobStore
@@ -59,8 +55,22 @@ from dagveil.studio.requests import (
     split_names,
 )
 from dagveil.studio.responses import Refused
-from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
-from dagveil.studio.views import forecast_run, show_account, show_dataset, show_differences, show_job, show_run
+from dagveil.studio.views import (
+    forecast_run,
+    is_same_text,
+    outline_draft,
+    read_facts,
+    read_schema,
+    show_account,
+    show_dataset,
+    show_differences,
+    show_job,
+    show_run,
+    write_draft,
+    write_facts,
+    zip_certification,
+    zip_synthetic,
+)
 
 SAMPLE: Final = "asia"
 SAMPLE_ROWS: Final = 10_000
@@ -169,7 +179,7 @@ class StudioService:
         table = self.folder.table(table_id)
         if table.state is not SchemaState.NONE:
             raise Refused(409, "schema exists", f"{table.file} has a schema already; change that one")
-        return table, *read_header(table.path)
+        return table, *read_names(table.path)
 
     def add_sample(self) -> responses.Dataset:
         """Put sampled rows of a known network into the folder, with their schema: public, to try things on."""

@@ -1,31 +1,44 @@
-"""How what the library knows becomes what a visitor is told: public facts, rounded towards privacy."""
+"""What a visitor is told of what the library knows: public facts, rounded towards privacy; and files to take along."""
 
 from __future__ import annotations
 
+import io
+import json
+import re
+import tomllib
+import zipfile
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import tomli_w
+from pyarrow import csv
 
-from dagveil.data.schema import Schema
-from dagveil.errors import MethodError
+from dagveil.data.draft import DATES
+from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
+from dagveil.errors import DataError, MethodError, SchemaError
 from dagveil.evaluation.comparison import Difference
-from dagveil.methods.catalogue import method_named
+from dagveil.evidence.bundle import Evidence
+from dagveil.methods.method import method_named
 from dagveil.plans.plan_file import MeasurementPlan
 from dagveil.plans.planning import forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.noise.kind import DEFAULT_NOISE
+from dagveil.report.certification import build_pack
+from dagveil.report.registry import NEEDED, DeploymentFacts, read_fact
 from dagveil.runs.cost import describe_bytes, describe_seconds, estimate_cost, work_of_run
 from dagveil.runs.machine_speed import load_speed
+from dagveil.runs.result import Result
 from dagveil.runs.run import schema_knowledge
+from dagveil.runs.synthesis import synthesize
 from dagveil.studio import responses
 from dagveil.studio.folder import DataFile, SchemaState
 from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState, is_kept
-from dagveil.studio.responses import Charge
-from dagveil.studio.schema_text import read_doubts
+from dagveil.studio.responses import Charge, Refused
 
 NOTHING: Final = Charge(epsilon="0", delta="0", releases=[], words="nothing was drawn, and nothing is charged")
 
@@ -233,3 +246,182 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> r
         ],
         words=words,
     )
+
+
+OUTLINE: Final = (
+    "# Levels and bounds of the draft were read from the data, so they are not shown here. Declare what is public\n"
+    "# knowledge, and set reviewed = true. To leave a column out, delete its section and name it under ignore.\n"
+)
+
+_LOOK: Final = re.compile(r'# look at ("(?:[^"\\]|\\.)*"): (.*)')
+_KEY: Final = re.compile(r"\s*([A-Za-z_]+)\s*=")
+_TO_DECLARE: Final = {"categorical": "levels", "ordinal": "levels", "numeric": "bounds"}
+
+_DOUBTS: Final = (
+    ("dates or times", DATES),
+    (
+        "spellings of",
+        "a level has several spellings: make them the same in the data, or declare `spellings` in the text",
+    ),
+    ("became levels", "too many different texts to be levels: group them in the data, or leave the column out"),
+    ("in these rows", "it hardly varies in these rows: is it the column that you meant?"),
+    ("missing values", "it has missing values: say where they go"),
+)
+_UNFIT: Final = "looks like names of records or persons: left out"
+_OTHER: Final = "something is odd about it: `dagveil schema draft` at the command line says what"
+
+
+def read_schema(text: str) -> Schema:
+    """Read a schema, or say on which line it is wrong."""
+    try:
+        return schema_from_toml(text)
+    except SchemaError as error:
+        line = _find_line(text, str(error))
+        raise SchemaError(str(error) if line is None else f"line {line}: {error}") from None
+
+
+def is_same_text(text: str, content: bytes) -> bool:
+    """Say whether a text is that of a file, as far as an editor can tell: not by its line ends or byte order mark."""
+    try:
+        return _lines(content.decode("utf-8-sig")) == _lines(text)
+    except UnicodeDecodeError:
+        return False
+
+
+def outline_draft(draft: Schema) -> str:
+    """Return a draft without anything that was read from cells: what is left is for a person to fill in."""
+    document: dict[str, Any] = tomllib.loads(schema_to_toml(draft))
+    document["columns"] = {
+        name: {"kind": column["kind"], **({wanted: []} if (wanted := _TO_DECLARE.get(column["kind"])) else {})}
+        for name, column in document["columns"].items()
+    }
+    return OUTLINE + tomli_w.dumps(document)
+
+
+def write_draft(draft: Schema, doubts: Mapping[str, str]) -> str:
+    """Return the text of a draft, with what to look at in its first lines; these hold no cell and no count."""
+    text = schema_to_toml(draft)
+    header, _, rest = text.partition("\n")
+    looks = [
+        f"# look at {json.dumps(name)}: {_describe(doubt, name in draft.ignore)}" for name, doubt in doubts.items()
+    ]
+    return "\n".join([header, *looks, rest])
+
+
+def read_doubts(text: str) -> dict[str, str]:
+    """Return what `write_draft` wrote about columns."""
+    found = {}
+    for line in text.split("\n"):
+        if not line.startswith("#"):
+            break
+        if look := _LOOK.fullmatch(line):
+            found[str(json.loads(look[1]))] = look[2]
+    return found
+
+
+def _describe(doubt: str, left_out: bool) -> str:
+    """Say a doubt without the values and counts that it may quote."""
+    known = next((words for part, words in _DOUBTS if part in doubt), None)
+    if left_out:
+        return DATES if known == DATES else _UNFIT
+    return known or _OTHER
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _find_line(text: str, message: str) -> int | None:
+    """Return the line that an error is about, as far as it can be found."""
+    if " line " in message or message.startswith("line "):
+        return None  # it says so itself
+    place: tuple[str, ...] = ()
+    section: int | None = None
+    for number, line in enumerate(_lines(text).split("\n"), start=1):
+        if line.lstrip().startswith("["):
+            place = _read_header(line)
+            if _is_about(message, place) and section is None:
+                section = number
+        elif _is_about(message, place) and (key := _KEY.match(line)) and key[1] in _words(message, place):
+            return number
+    return section
+
+
+def _words(message: str, place: tuple[str, ...]) -> set[str]:
+    return set(re.split(r"[^A-Za-z_]+", message.removeprefix(".".join(place))))
+
+
+def _read_header(line: str) -> tuple[str, ...]:
+    try:
+        inner: object = tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return ()
+    place: list[str] = []
+    while isinstance(inner, dict) and inner:
+        ((name, inner),) = inner.items()
+        place.append(name)
+    return tuple(place)
+
+
+def _is_about(message: str, place: tuple[str, ...]) -> bool:
+    if place[:1] == ("columns",):
+        return len(place) > 1 and message.startswith(f"columns.{place[1]}: ")
+    return len(place) == 1 and (message.startswith(f"{place[0]}.") or f"`{place[0]}" in message)
+
+
+_MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold; when a file was made stands inside it
+
+
+def zip_synthetic(evidence: Evidence, rows: int, seed: int) -> bytes:
+    """Draw synthetic rows; what the model leaves out is told beside them."""
+    drawn = synthesize(evidence, rows, seed=seed)
+    table = io.BytesIO()
+    csv.write_csv(drawn.table, table)
+    notes = "\n".join(("Synthetic rows, drawn from released evidence. No record is real.", *drawn.notes, ""))
+    files = {"synthetic.csv": table.getvalue(), "synthetic.toml": schema_to_toml(drawn.schema).encode()}
+    return _zip({**files, "notes.txt": notes.encode()})
+
+
+def zip_certification(result: Result, facts: DeploymentFacts) -> bytes:
+    """Write the certification pack, unsigned."""
+    return _zip(build_pack(result, facts))
+
+
+def list_facts(kept: DeploymentFacts) -> dict[str, dict[str, str]]:
+    """Return what a form asks: the facts that are needed with their questions, then the others; each with its value."""
+    said = {name: "; ".join(value) if isinstance(value, tuple) else value for name, value in _fields(kept)}
+    return {name: {"ask": NEEDED.get(name, name.replace("_", " ").capitalize()), "said": said[name]} for name in said}
+
+
+def read_facts(place: Path) -> DeploymentFacts:
+    """Read the facts that are kept beside a schema."""
+    try:
+        return msgspec.convert(tomllib.loads(place.read_text(encoding="utf-8")), DeploymentFacts)
+    except FileNotFoundError:
+        return DeploymentFacts()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{place.name} cannot be read; correct it, or move it away") from error
+
+
+def write_facts(given: Mapping[str, str]) -> str:
+    """Return facts as they are kept, or say what is missing."""
+    try:
+        facts = msgspec.convert({name: read_fact(name, value) for name, value in given.items()}, DeploymentFacts)
+    except msgspec.ValidationError as error:
+        raise Refused(422, "wrong layout", str(error)) from None
+    if missing := facts.missing():
+        raise Refused(422, "missing", " ".join(("Not answered yet:", *(NEEDED[name] for name in missing))))
+    return tomli_w.dumps(msgspec.to_builtins(facts))
+
+
+def _fields(facts: DeploymentFacts) -> list[tuple[str, str | tuple[str, ...]]]:
+    names = sorted(facts.__struct_fields__, key=lambda name: name not in NEEDED)
+    return [(name, getattr(facts, name)) for name in names]
+
+
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as folder:
+        for name, content in files.items():
+            folder.writestr(zipfile.ZipInfo(name, _MOMENT), content)
+    return packed.getvalue()

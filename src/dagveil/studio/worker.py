@@ -21,9 +21,8 @@ from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.forecast.answers import try_budgets
 from dagveil.forecast.explore import Exploration, explore
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_named
-from dagveil.privacy.ledger.ledger import Ledger
-from dagveil.privacy.ledger.watched import WatchedLedger
+from dagveil.methods.method import method_named
+from dagveil.privacy.ledger.ledger import Ledger, WatchedLedger
 from dagveil.progress import Cancelled, CancelSignal
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.recovery import save_whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagveil_bench.commands import measurements, probabilities, study, synthesis
+from dagveil_bench.commands import measurements, probabilities, study, synthesis, timings
 from dagveil_bench.commands.group import bench
 
-__all__ = ["bench", "measurements", "probabilities", "study", "synthesis"]
+__all__ = ["bench", "measurements", "probabilities", "study", "synthesis", "timings"]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.output import check_writable, write_output
 from dagveil_bench.studies.machine import THREADS
+
+Chosen = TypeVar("Chosen")
 
 
 @click.group(cls=PlainGroup)
@@ -28,6 +32,11 @@ def _check_output(_: click.Context, __: click.Parameter, output: str | None) -> 
     if output:
         check_writable(Path(output))
     return output
+
+
+epsilon_option = click.option(
+    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, help="Budget of each run."
+)
 
 
 output_option = click.option(
@@ -67,3 +76,18 @@ def command_line() -> str:
     threads = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
     words = [f'"{part}"' if " " in part or not part else part for part in sys.argv[1:]]
     return " ".join([*threads, "dagveil", *words])
+
+
+def choose(name: str, choices: Mapping[str, Chosen]) -> Chosen:
+    """Return what a name stands for, or say what can be chosen."""
+    if name.strip() not in choices:
+        raise click.UsageError(f"{name.strip()!r} is none of {', '.join(choices)}")
+    return choices[name.strip()]
+
+
+def read_sizes(text: str, least: int) -> list[int]:
+    """Read a list of whole numbers with commas, none below `least`."""
+    numbers = read_numbers(text)
+    if any(number != int(number) or number < least for number in numbers):
+        raise click.UsageError(f"{text!r} is not a list of whole numbers of at least {least}")
+    return [int(number) for number in numbers]

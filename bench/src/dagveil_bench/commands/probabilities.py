@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.terminal import show_progress
+from dagveil.cli.output import show_progress
 from dagveil_bench import probabilities as likely
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers
 

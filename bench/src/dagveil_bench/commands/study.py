@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.terminal import count, show_progress
+from dagveil.cli.output import check_writable, count, show_progress, write_output
 from dagveil.runs.recovery import save_whole
 from dagveil_bench.commands.group import bench, workers_option
 from dagveil_bench.studies.datasets import data_plugins

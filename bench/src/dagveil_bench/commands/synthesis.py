@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dagveil.cli.terminal import show_progress
+from dagveil.cli.output import show_progress
 from dagveil.examples.networks import NETWORK_NAMES
 from dagveil_bench.commands.group import bench, command_line, output_option, publish
 from dagveil_bench.synthesis import compare_all, synthesis_page

@@ -15,8 +15,8 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
 from dagveil.examples import networks
-from dagveil.graphs.dag import Dag
-from dagveil.methods.catalogue import Plugins, read_plugins
+from dagveil.graphs.cpdag import Dag
+from dagveil.methods.method import Plugins, read_plugins
 from dagveil_bench.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
 from dagveil_bench.local_data import folder_of
 from dagveil_bench.nonlinear import nonlinear_dag, nonlinear_schema, sample_over, with_bins

@@ -7,10 +7,9 @@ import math
 from fractions import Fraction
 
 from dagveil.evaluation.comparison import arrow_precision, arrow_recall, cpdag_shd, marked_edge_f1, rate_skeleton
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.privacy.conversion import epsilon_of_mu_squared, epsilon_of_rho
-from dagveil.privacy.filter import FAILURE_SHARE, ApproximateZcdpFilter, GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.privacy.budget import epsilon_of_mu_squared, epsilon_of_rho
+from dagveil.privacy.events import FAILURE_SHARE, ApproximateZcdpFilter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.renyi import epsilon_of_renyi
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dagveil.data.schema import parse_toml
 from dagveil.errors import DagveilError, DataError, MethodError, MissingExtraError
 from dagveil.examples.networks import load_network
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import method_named
 from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.custodians import count_sites

@@ -11,7 +11,7 @@ import numpy as np
 
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, MethodError
-from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.methods.method import METHODS, method_named, method_plugins
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import schema_knowledge
 from dagveil_bench.local_algorithms import check_peers

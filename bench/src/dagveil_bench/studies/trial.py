@@ -12,10 +12,9 @@ import numpy as np
 
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.examples.networks import load_network, network_schema, sample_codes
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import MixedGraph
-from dagveil.methods.catalogue import method_named
+from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.graphs.pag import MixedGraph
+from dagveil.methods.method import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration

@@ -4,22 +4,223 @@ from __future__ import annotations
 
 import csv
 import enum
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag, nearest_extension
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange import networkx_graphs as nx
-from dagveil.graphs.exchange.arcs import import_package, split_edges
-from dagveil.graphs.exchange.causal_learn import from_tetrad, to_tetrad
-from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
-from dagveil.graphs.mixed import MixedGraph
-from dagveil.graphs.pag import ARROW, TAIL, read_ends
+from dagveil.graphs.cpdag import Cpdag, Dag, nearest_extension
+from dagveil.graphs.exchange.dot import (
+    UNDIRECTED,
+    from_dagitty,
+    from_dot,
+    import_package,
+    join_arcs,
+    list_arcs,
+    list_edges,
+    name_family,
+    simplify,
+    split_edges,
+    to_dagitty,
+    to_dot,
+)
+from dagveil.graphs.pag import ARROW, TAIL, Edge, Mark, MixedGraph, read_ends
+
+PAG: Final = "pag"
+_NOT_IN_XML: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def to_networkx(graph: Dag | Cpdag | MixedGraph) -> Any:
+    """Return a ``networkx.DiGraph``; each arc has the attribute ``kind``, "directed" or "undirected".
+
+    An undirected edge becomes two arcs. The graph's attribute ``family`` is "dag" or "cpdag". A mixed graph is a
+    ``networkx.Graph`` of the family "pag": each edge has the attributes ``first``, ``second``, ``mark_at_first`` and
+    ``mark_at_second``.
+    """
+    networkx = import_package("networkx")
+    if isinstance(graph, MixedGraph):
+        mixed = networkx.Graph(family=PAG)
+        mixed.add_nodes_from(graph.nodes)
+        for edge in list_edges(graph):
+            marks = {"mark_at_first": edge.mark_at_first.value, "mark_at_second": edge.mark_at_second.value}
+            mixed.add_edge(edge.first, edge.second, first=edge.first, second=edge.second, **marks)
+        return mixed
+    answer = networkx.DiGraph(family=name_family(graph))
+    answer.add_nodes_from(graph.nodes)
+    answer.add_edges_from((tail, head, {"kind": kind}) for tail, head, kind in list_arcs(graph))
+    return answer
+
+
+def from_networkx(graph: Any, labels: tuple[str, ...] = ()) -> Dag | Cpdag | MixedGraph:
+    """Return the Dag or Cpdag of a networkx graph, whose nodes are called by the first of `labels` that they have.
+
+    An undirected edge is two arcs, one each way; all edges of an undirected networkx graph are undirected. The
+    graph's attribute ``family`` ("dag" or "cpdag") decides what comes back; without it, a graph in which all edges
+    are directed is a Dag.
+    """
+    names = {
+        node: str(next((facts[label] for label in labels if label in facts), node)) if labels else node
+        for node, facts in graph.nodes(data=True)
+    }
+    if graph.graph.get("family") == PAG:
+        return _read_marks(tuple(names.values()), (facts for _, _, facts in graph.edges(data=True)))
+    arcs = [(names[tail], names[head], kind) for tail, head, kind in graph.edges(data="kind")]
+    return _join(names.values(), arcs, graph.is_directed(), graph.graph.get("family"))
+
+
+def _read_marks(nodes: tuple[str, ...], edges: Iterable[dict[str, Any]]) -> MixedGraph:
+    try:
+        read = [
+            Edge(str(one["first"]), str(one["second"]), Mark(one["mark_at_first"]), Mark(one["mark_at_second"]))
+            for one in edges
+        ]
+    except (KeyError, ValueError):
+        raise GraphError(
+            "an edge of this PAG lacks first, second, mark_at_first or mark_at_second, or its mark is not tail, arrow "
+            "or circle; write it again"
+        ) from None
+    return MixedGraph(nodes, frozenset(read))
+
+
+def _join(nodes: Iterable[Any], arcs: Iterable[Any], directed: bool, family: Any) -> Dag | Cpdag:
+    if not directed:
+        arcs = [ends for tail, head, _ in arcs for ends in ((tail, head, UNDIRECTED), (head, tail, UNDIRECTED))]
+    return join_arcs(nodes, arcs, family)
+
+
+def to_gml(graph: Dag | Cpdag | MixedGraph) -> str:
+    """Return the graph as GML: names as labels, ``kind`` on each arc as in `to_networkx`."""
+    return "\n".join((*import_package("networkx").generate_gml(to_networkx(graph)), ""))
+
+
+def from_gml(text: str) -> Dag | Cpdag | MixedGraph:
+    """Read a graph from GML; the name of a node is its label if it has one, otherwise its number."""
+    return _read(text, "GML", import_package("networkx").parse_gml, ("label",), label="id")
+
+
+def to_graphml(graph: Dag | Cpdag | MixedGraph) -> str:
+    """Return the graph as GraphML: names as identifiers, ``kind`` on each arc as in `to_networkx`."""
+    for name in graph.nodes:
+        if _NOT_IN_XML.search(name):
+            raise GraphError(f"the node {name!r} has a character that XML cannot hold; rename it before the export")
+    return "\n".join((*import_package("networkx").generate_graphml(to_networkx(graph)), ""))
+
+
+def from_graphml(text: str) -> Dag | Cpdag | MixedGraph:
+    """Read a graph from GraphML.
+
+    The name of a node is its attribute ``name`` or ``label`` if it has one, otherwise its identifier.
+    """
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise GraphError("this GraphML declares a document type, which no graph needs; take the declaration out")
+    return _read(text, "GraphML", import_package("networkx").parse_graphml, ("name", "label"))
+
+
+def _read(text: str, form: str, parse: Any, labels: tuple[str, ...], **options: Any) -> Dag | Cpdag | MixedGraph:
+    """Let networkx read a text."""
+    try:
+        graph = parse(text, **options)
+    except Exception as error:  # whatever it trips over, the text is no graph
+        raise GraphError(f"this {form} cannot be read: {error or type(error).__name__}") from error
+    return from_networkx(graph, labels)
+
+
+def to_node_link(graph: Any) -> str:
+    """Return a networkx graph as JSON for ``networkx.node_link_graph(…, edges="edges")``."""
+    content = import_package("networkx").node_link_data(graph, edges="edges")
+    try:
+        return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+    except UnicodeEncodeError:
+        raise GraphError("a node name contains an unpaired surrogate, which JSON cannot represent; rename it") from None
+
+
+def from_node_link(text: str | bytes) -> Dag | Cpdag | MixedGraph:
+    """Read a graph from networkx's JSON, with the key ``edges`` or, as older versions wrote it, ``links``."""
+    try:
+        content = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise GraphError("this is not JSON") from error
+    try:
+        nodes = [node["id"] for node in content["nodes"]]
+        edges = content["edges"] if "edges" in content else content["links"]
+        if (content.get("graph") or {}).get("family") == PAG:
+            return _read_marks(tuple(nodes), edges)
+        arcs = [(edge["source"], edge["target"], edge.get("kind")) for edge in edges]
+        return _join(nodes, arcs, content.get("directed", False), (content.get("graph") or {}).get("family"))
+    except (KeyError, TypeError, AttributeError):
+        raise GraphError(
+            "this JSON is neither a dagveil result nor a graph of networkx: it needs nodes with ids, and edges with "
+            "source and target"
+        ) from None
+
+
+_LEFT: Final = {Mark.TAIL: "-", Mark.ARROW: "<", Mark.CIRCLE: "o"}
+_RIGHT: Final = {Mark.TAIL: "-", Mark.ARROW: ">", Mark.CIRCLE: "o"}
+_LEFT_MARKS: Final = {sign: mark for mark, sign in _LEFT.items()}
+_RIGHT_MARKS: Final = {sign: mark for mark, sign in _RIGHT.items()}
+_UNFIT: Final = re.compile(r"[\s;,]|[^\x00-\uffff]|[\x00-\x1f\ud800-\udfff]|^$")
+_EDGE: Final = re.compile(r"\d+\.\s+(\S+)\s+([-<o])-([->o])\s+(\S+)(\s.*)?")
+
+
+def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
+    """Return the graph as Tetrad's text."""
+    for name in graph.nodes:
+        if _UNFIT.search(name):
+            raise GraphError(
+                f"Tetrad's text cannot hold the name {name!r}: no blanks, commas, semicolons; rename the column in the "
+                "data and the schema, or export to graphml, which holds any name"
+            )
+    lines = ["Graph Nodes:", ";".join(graph.nodes), "", "Graph Edges:"]
+    for number, edge in enumerate(list_edges(MixedGraph.of(graph)), start=1):
+        # arrows point to the right, as everywhere
+        edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
+        lines.append(f"{number}. {edge.first} {write_marks(edge)} {edge.second}")
+    return "\n".join([*lines, ""])
+
+
+def write_marks(edge: Edge) -> str:
+    """Return an edge's marks as three characters, such as o->."""
+    return f"{_LEFT[edge.mark_at_first]}-{_RIGHT[edge.mark_at_second]}"
+
+
+def from_tetrad(text: str) -> Dag | Cpdag | MixedGraph:
+    """Read a graph from Tetrad's text."""
+    lines = [line.strip() for line in text.splitlines()]
+    if "Graph Nodes:" not in lines or "Graph Edges:" not in lines:
+        raise GraphError("this is not Tetrad's text: it has the lines Graph Nodes: and Graph Edges:")
+    after = lines[lines.index("Graph Nodes:") + 1 :]
+    nodes = tuple(re.split("[;,]", after[0])) if after and after[0] and after[0] != "Graph Edges:" else ()
+    edges = set()
+    for line in lines[lines.index("Graph Edges:") + 1 :]:
+        found = _EDGE.fullmatch(line)
+        if found is None:
+            if not line:
+                continue
+            if line.startswith(("Graph ", "Ambiguous ")):
+                break
+            raise GraphError(f"an edge of Tetrad's text cannot be read: {line[:80]!r}")
+        edges.add(Edge(found[1], found[4], _LEFT_MARKS[found[2]], _RIGHT_MARKS[found[3]]))
+    return simplify(MixedGraph(nodes, frozenset(edges)))
+
+
+def to_causal_learn(graph: Dag | Cpdag | MixedGraph) -> Any:
+    """Return a ``causallearn.graph.GeneralGraph.GeneralGraph`` with the same marks."""
+    general = import_package("causallearn.graph.GeneralGraph")
+    endpoint = import_package("causallearn.graph.Endpoint").Endpoint
+    make_edge = import_package("causallearn.graph.Edge").Edge
+    make_node = import_package("causallearn.graph.GraphNode").GraphNode
+    mixed = MixedGraph.of(graph)
+    nodes = {name: make_node(name) for name in mixed.nodes}
+    answer = general.GeneralGraph(list(nodes.values()))
+    for edge in list_edges(mixed):
+        first, second = endpoint[edge.mark_at_first.name], endpoint[edge.mark_at_second.name]
+        answer.add_edge(make_edge(nodes[edge.first], nodes[edge.second], first, second))
+    return answer
 
 
 class Extension(enum.Enum):
@@ -131,16 +332,16 @@ _NO_MARKS: Final = "{} knows no circles and no edges with two arrowheads"
 # command line, studio and results take formats from here
 EXPORTERS: Final = {
     Format.DOT: Exporter(to_dot, ".dot"),
-    Format.GRAPHML: Exporter(nx.to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
-    Format.GML: Exporter(nx.to_gml, ".gml", 'networkx.read_gml("{path}")'),
+    Format.GRAPHML: Exporter(to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
+    Format.GML: Exporter(to_gml, ".gml", 'networkx.read_gml("{path}")'),
     Format.NETWORKX_JSON: Exporter(
-        lambda graph: nx.to_node_link(nx.to_networkx(graph)),
+        lambda graph: to_node_link(to_networkx(graph)),
         ".json",
         'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
     ),
     Format.DAGITTY: Exporter(to_dagitty, ".txt"),
     Format.DOWHY: Exporter(
-        nx.to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")', _NO_MARKS.format("DoWhy")
+        to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")', _NO_MARKS.format("DoWhy")
     ),
     Format.PGMPY: Exporter(write_pgmpy, ".py", 'runpy.run_path("{path}")["graph"]', _NO_MARKS.format("pgmpy")),
     Format.CAUSAL_LEARN: Exporter(to_tetrad, ".txt", 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")'),
@@ -172,10 +373,10 @@ def write_graph(graph: AnyGraph, form: Format, extension: Extension = Extension.
 _READERS: Final[dict[str, Callable[[str], AnyGraph]]] = {
     ".dot": from_dot,
     ".gv": from_dot,
-    ".graphml": nx.from_graphml,
-    ".xml": nx.from_graphml,
-    ".gml": nx.from_gml,
-    ".json": nx.from_node_link,
+    ".graphml": from_graphml,
+    ".xml": from_graphml,
+    ".gml": from_gml,
+    ".json": from_node_link,
     ".dagitty": from_dagitty,
     ".txt": lambda text: from_tetrad(text) if "Graph Nodes:" in text else from_dagitty(text),
 }

@@ -5,7 +5,6 @@ chained by digests and only ever added; totals are recomputed from it. PostgreSQ
 """
 
 from dagveil.privacy.ledger.account import Account, RunRecord, RunState
-from dagveil.privacy.ledger.ledger import Ledger, LedgerRun
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, MemoryLedger
 
 __all__ = ["Account", "Ledger", "LedgerRun", "MemoryLedger", "RunRecord", "RunState"]

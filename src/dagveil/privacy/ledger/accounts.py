@@ -13,24 +13,24 @@ from typing import Final, TypeVar
 import msgspec
 
 from dagveil.errors import BudgetError, LedgerError
-from dagveil.privacy.budget import MOST_DIGITS, Budget
-from dagveil.privacy.events import decode_event
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.budget import MOST_DIGITS, Budget, Relation
+from dagveil.privacy.events import Filter, decode_event
 from dagveil.privacy.ledger.account import (
     Account,
+    Allowance,
     RunRecord,
     RunState,
     Share,
     Spending,
     Terms,
+    Totals,
     admit,
     admit_lifetime,
     admit_limit,
+    price_run,
 )
-from dagveil.privacy.ledger.composition import Allowance, Totals, price_run
 from dagveil.privacy.ledger.entries import NOTHING_BEFORE, Amounts, Entry, EntryKind, Limit, Reservation
-from dagveil.privacy.recount import filter_named
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.receipt import filter_named
 
 Body = TypeVar("Body")
 

@@ -16,8 +16,7 @@ import msgspec
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event, Unbounded, encode_event
-from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.composition import Allowance, price_run
+from dagveil.privacy.ledger.account import Allowance, Terms, price_run
 
 NOTHING_BEFORE: Final = "0" * 64  # stands before the first entry
 

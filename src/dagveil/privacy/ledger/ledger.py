@@ -1,22 +1,38 @@
-"""The ledger's interface, and the handle of one reserved run."""
+"""The ledger's interface, and the handle of one reserved run; and a ledger in memory, for public and simulated data."""
 
 from __future__ import annotations
 
 import abc
 import getpass
 import os
+import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, Terms
-from dagveil.privacy.ledger.accounts import Head, Verdict, verify_entries
-from dagveil.privacy.ledger.composition import Allowance, Composition
+from dagveil.privacy.ledger import entries as log
+from dagveil.privacy.ledger.account import (
+    Account,
+    Allowance,
+    Composition,
+    RunRecord,
+    RunState,
+    Terms,
+    admit,
+    admit_lifetime,
+    admit_limit,
+    check_name,
+    price_run,
+    tidy_name,
+)
+from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.entries import Entry
+from dagveil.progress import CancelSignal
 
 WAIT_SECONDS: Final = 30.0  # how long to wait for another process that holds the ledger
 
@@ -28,8 +44,8 @@ class Ledger(abc.ABC):
     --------
     >>> from fractions import Fraction
     >>> from dagveil.privacy.events import SparseVectorRound
-    >>> from dagveil.privacy.ledger.memory import MemoryLedger
-    >>> from dagveil.privacy.relation import Relation
+    >>> from dagveil.privacy.ledger.ledger import MemoryLedger
+    >>> from dagveil.privacy.budget import Relation
     >>> ledger = MemoryLedger()
     >>> ledger.set_budget("visits", Budget.of(3, 0))
     >>> terms = Terms.of(Relation.ADD_REMOVE, "one row")
@@ -208,3 +224,161 @@ def system_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # no name in the environment and none for this number
         return f"user-{os.getuid()}" if hasattr(os, "getuid") else "unknown"
+
+
+def _forward(name: str) -> Any:
+    """Make a method that the other ledger answers."""
+    return lambda ledger, *arguments: getattr(ledger._books, name)(*arguments)
+
+
+class WatchedLedger(Ledger):
+    """Another ledger, with every writing step shielded.
+
+    `cancel` is heard between steps, never within one: a charge that is written when it rings stays charged, and its
+    noise is not drawn. `reserved` is told the number of each run that is reserved.
+    """
+
+    def __init__(self, books: Ledger, cancel: CancelSignal, reserved: Callable[[int], None]) -> None:
+        self._books = books
+        self.analyst = books.analyst
+        self._signal = cancel
+        self._reserved = reserved
+
+    def reserve(
+        self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
+    ) -> LedgerRun:
+        """Reserve a run's whole budget, and tell its number."""
+        self._signal.check()
+        with self._signal.shield():
+            run = self._books.reserve(dataset, budget, terms, accounting, method, software)
+            self._reserved(run.id)
+        return LedgerRun(self, run.id, run.dataset, budget)
+
+    def record_event(self, run_id: int, event: Event) -> None:
+        """Write an event of an open run durably."""
+        self._signal.check()
+        with self._signal.shield():
+            self._books.record_event(run_id, event)
+
+    def close_run(self, run_id: int) -> None:
+        """Close an open run; an untouched one is released."""
+        with self._signal.shield():
+            self._books.close_run(run_id)
+
+    set_budget = _forward("set_budget")
+    set_limit = _forward("set_limit")
+    grant = _forward("grant")
+    revoke = _forward("revoke")
+    account = _forward("account")
+    history = _forward("history")
+    entries = _forward("entries")
+    head = _forward("head")
+    datasets = _forward("datasets")
+    abandon_untouched = _forward("abandon_untouched")
+    close = _forward("close")
+
+
+class MemoryLedger(Ledger):
+    """The books in memory only; nothing survives the process."""
+
+    def __init__(self, analyst: str | None = None) -> None:
+        self._lock = threading.RLock()
+        self.analyst = system_user() if analyst is None else log.check_analyst(analyst)
+        self._entries: list[log.Entry] = []
+        self._books = Books()
+        self._append(log.EntryKind.BEGUN, "", None, "{}")
+
+    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
+        """Set the lifetime budget of a data set."""
+        with self._lock:
+            account = self.account(check_name(dataset))
+            lifetime = allow(account, budget, composition)
+            admit_lifetime(account, lifetime)
+            self._append(log.EntryKind.BUDGET, account.dataset, None, log.budget_body(lifetime))
+
+    def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
+        """Set what one analyst may spend on a data set, or lift it."""
+        with self._lock:
+            account = self.account(check_name(dataset))
+            allowed = allow_analyst(account, limit)
+            if allowed is not None:
+                admit_limit(account, analyst, allowed)
+            self._append(
+                log.EntryKind.LIMIT,
+                account.dataset,
+                None,
+                log.limit_body(log.check_analyst(analyst), allowed),
+            )
+
+    def account(self, dataset: str) -> Account:
+        """Account of one data set."""
+        with self._lock:
+            return self._books.account(tidy_name(dataset))
+
+    def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
+        """All runs, oldest first."""
+        wanted = dataset and tidy_name(dataset)
+        with self._lock:
+            return tuple(run.record() for run in self._books.runs.values() if wanted in (None, run.dataset))
+
+    def entries(self) -> tuple[log.Entry, ...]:
+        """All entries, oldest first."""
+        with self._lock:
+            return tuple(self._entries)
+
+    def head(self) -> Head:
+        """Return number and digest of the last entry."""
+        with self._lock:
+            return Head(self._entries[-1].seq, self._entries[-1].digest)
+
+    def datasets(self) -> tuple[str, ...]:
+        """Names of all data sets, sorted."""
+        with self._lock:
+            return self._books.datasets()
+
+    def reserve(
+        self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
+    ) -> LedgerRun:
+        """Reserve a run's whole budget."""
+        dataset = check_name(dataset)
+        body = log.reservation_body(budget, terms, accounting, method, software)
+        with self._lock:
+            admit(self.account(dataset), budget, price_run(budget, accounting), terms, self.analyst)
+            number = len(self._books.runs) + 1
+            self._append(log.EntryKind.RESERVE, dataset, number, body)
+            return LedgerRun(self, number, dataset, budget)
+
+    def abandon_untouched(self, dataset: str | None = None) -> int:
+        """Release open runs that have no event."""
+        wanted = dataset and tidy_name(dataset)
+        with self._lock:
+            stale = [
+                run.number
+                for run in self._books.runs.values()
+                if wanted in (None, run.dataset) and run.state is RunState.OPEN and not run.charges
+            ]
+            for number in stale:
+                self.close_run(number)
+            return len(stale)
+
+    def record_event(self, run_id: int, event: Event) -> None:
+        """Note an event of an open run."""
+        kind, body = log.charge(event)
+        with self._lock:
+            run = self._books.runs[run_id]
+            if run.state is not RunState.OPEN:
+                raise closed_run(run_id)
+            self._append(kind, run.dataset, run_id, body)
+
+    def close_run(self, run_id: int) -> None:
+        """Close an open run; an untouched one is released."""
+        with self._lock:
+            run = self._books.runs[run_id]
+            if run.state is RunState.OPEN:
+                self._append(log.EntryKind.CLOSE if run.charges else log.EntryKind.RELEASE, run.dataset, run_id, "{}")
+
+    def _append(self, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> None:
+        last = self._entries[-1] if self._entries else None
+        entry = log.follow(last, kind, dataset, run, self.analyst, body)
+        self._books.apply(entry)
+        self._entries.append(entry)

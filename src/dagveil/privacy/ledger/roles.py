@@ -15,8 +15,7 @@ from sqlalchemy import Connection, bindparam, func, select, text
 from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import RunState, Terms, admit, check_name
-from dagveil.privacy.ledger.composition import price_run
+from dagveil.privacy.ledger.account import RunState, Terms, admit, check_name, price_run
 from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, ClosedRunError, LedgerEngine
 from dagveil.privacy.ledger.entries import EntryKind, Member, charge, check_analyst, reservation_body, write_body
 from dagveil.privacy.ledger.ledger import LedgerRun

@@ -41,6 +41,7 @@ from dagveil.privacy.events import Event
 from dagveil.privacy.ledger import entries as log
 from dagveil.privacy.ledger.account import (
     Account,
+    Composition,
     RunRecord,
     RunState,
     Terms,
@@ -48,10 +49,10 @@ from dagveil.privacy.ledger.account import (
     admit_lifetime,
     admit_limit,
     check_name,
+    price_run,
     tidy_name,
 )
 from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
-from dagveil.privacy.ledger.composition import Composition, price_run
 from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, LedgerEngine, open_engine
 from dagveil.privacy.ledger.entries import Entry, EntryKind, follow
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, system_user

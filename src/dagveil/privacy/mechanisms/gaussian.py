@@ -7,8 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.events import ROUNDING_VARIANCE, SMALLEST_GAUSSIAN_VARIANCE
-from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
+from dagveil.privacy.events import ROUNDING_VARIANCE, SMALLEST_GAUSSIAN_VARIANCE, Filter, GaussianFilter, ZcdpFilter
 from dagveil.privacy.renyi import RenyiFilter
 
 # lattices are chosen so fine that integer noise has at least this deviation: rounding it up to an integer then costs

@@ -8,8 +8,15 @@ from typing import Final
 
 from dagveil.errors import BudgetError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import PI_ABOVE, DiscreteLaplace, ExponentialChoice
-from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.events import (
+    PI_ABOVE,
+    DiscreteLaplace,
+    ExponentialChoice,
+    Filter,
+    GaussianFilter,
+    PureFilter,
+    ZcdpFilter,
+)
 
 DIGITS: Final = 2**40  # epsilons are rounded down to fractions of this denominator
 PureEvent = type[DiscreteLaplace] | type[ExponentialChoice]

@@ -11,8 +11,7 @@ import math
 from fractions import Fraction
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation
 
 
 class Sampling(enum.Enum):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.filter import HomeProcess
+from dagveil.privacy.events import HomeProcess
 
 # realisable scales are floats with so many significant bits: at most a 2^-20 part above the wanted scale
 SCALE_BITS: Final = 21

@@ -17,8 +17,17 @@ from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.mixed import MixedGraph
-from dagveil.graphs.pag import ARROW, CIRCLE, NONE, TAIL, Ends, OrientationRules, find_possible_ancestors, name_ends
+from dagveil.graphs.pag import (
+    ARROW,
+    CIRCLE,
+    NONE,
+    TAIL,
+    Ends,
+    MixedGraph,
+    OrientationRules,
+    find_possible_ancestors,
+    name_ends,
+)
 from dagveil.search.constraint.arrows import ArrowSettings, Triple, climb_orientations, weigh_colliders, weigh_sets
 from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, list_bits
 

@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
-from dagveil.graphs.cpdag import Cpdag, find_extension, nearest_extension
-from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.cpdag import Arc, Cpdag, Dag, Pair, find_extension, nearest_extension, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.names import Arc, Pair
 from dagveil.search.constraint.skeleton import Skeleton, list_bits, list_neighbours
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.graphs.mixed import MixedGraph
-from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Ends, OrientationRules, name_ends
+from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Ends, MixedGraph, OrientationRules, name_ends
 from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, find_skeleton, list_neighbours
 
 

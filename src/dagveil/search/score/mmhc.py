@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.scores import LocalScore
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.search.score.operators import bits
 
 Bools = NDArray[np.bool_]

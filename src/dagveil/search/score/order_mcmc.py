@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
 from dagveil.evidence.scores import LocalScore
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.search.score.operators import bits
 
 Bools = NDArray[np.bool_]
