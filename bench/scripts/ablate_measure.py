@@ -55,6 +55,11 @@ def _no_loop() -> None:
     measure_tables.CLEAR_CHOICES = np.inf
 
 
+def _no_model() -> None:
+    expect = measure_loop._expect
+    measure_loop._expect = lambda rounds, pairs, measured: expect(rounds, pairs, ())
+
+
 def _zcdp() -> None:
     measure.tightest_filter = lambda budget, kinds: ZcdpFilter(budget)
 
@@ -63,6 +68,7 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "as it is": lambda: None,
     "all pairs, never the loop": _no_loop,
     "the loop always": _set(measure_tables, CLEAR_CHOICES=0.0, PICKS=((0.01, 3.0, 0), (0.1, 2.2, 0), (np.inf, 1.0, 0))),
+    "choices without a model": _no_model,
     "choices by one model instead of two": _set(measure_loop, implied_blocks=_nothing_implied),
     "choices get 0.2 of the loop": _set(measure_loop, CHOICE_SHARE=Fraction(2, 10)),
     "choices get 0.7": _set(measure_loop, CHOICE_SHARE=Fraction(7, 10)),
