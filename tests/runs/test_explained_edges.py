@@ -8,10 +8,13 @@ import pytest
 
 from dagveil.data.column import Categorical
 from dagveil.data.schema import Schema
+from dagveil.evidence.questions import Answers, Questions
+from dagveil.graphs.dag import Dag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.result import Result
 from dagveil.runs.search import search_evidence
+from dagveil.search.constraint.skeleton import SkeletonSettings, find_explanations
 from dagveil.search.settings import SearchRule, SearchSettings
 
 ASKED = ("q1", "q2", "q3", "q4")
@@ -57,3 +60,33 @@ def test_the_result_says_which_column_explains_an_edge(result: Result) -> None:
         assert miss.explained_by not in (miss.source, miss.target)
     words = f"{told[0].source} and {told[0].target} depend on each other, but {told[0].explained_by} could explain it"
     assert any(words in sentence for sentence in result.summary)
+
+
+@pytest.mark.parametrize(
+    ("depends_on_both", "p_value", "odds", "explains"),
+    [
+        pytest.param(True, 0.2, -3.0, True, id="independent"),
+        pytest.param(True, 0.2, 0.0, True, id="a test that noise blinds"),
+        pytest.param(True, 1e-3, 1.9, True, id="hardly dependent"),
+        pytest.param(True, 1e-3, 2.1, False, id="clearly dependent"),
+        pytest.param(True, 1e-9, 0.0, False, id="separated at no level"),
+        pytest.param(False, 0.2, 0.0, False, id="apart from one end"),
+    ],
+)
+def test_a_dependence_must_be_clear_given_each_column_that_could_explain_it(
+    oracle: type, depends_on_both: bool, p_value: float, odds: float, explains: bool
+) -> None:
+    class Blurred(oracle):  # type: ignore[misc]
+        def test(self, questions: Questions) -> Answers:
+            found: Answers = super().test(questions)
+            if not questions.order:
+                return found
+            return Answers(found.statistic, found.freedom, np.full(len(questions), p_value))
+
+        def odds(self, questions: Questions) -> np.ndarray:
+            return np.full(len(questions), odds)
+
+    arcs = {("x", "y"), ("x", "z"), ("y", "z")} if depends_on_both else {("x", "y")}
+    tests = Blurred(Dag(("x", "y", "z"), frozenset(arcs)))
+    found = find_explanations(tests, SkeletonSettings(), [frozenset("xy")])
+    assert found == ({frozenset("xy"): "z"} if explains else {})

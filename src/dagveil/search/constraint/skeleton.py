@@ -38,6 +38,10 @@ BLURRED = 0.5
 SOME_DEPENDENCE = 1.0
 """One column whose test is blurred separates only if the log Bayes factor of dependence given it is below this."""
 
+CLEAR_DEPENDENCE = 2.0
+"""An edge is drawn only if the log Bayes factor of a dependence is at least this given each column that depends on both
+ends: what noise hides may be what explains it."""
+
 
 class RemovalOrder(enum.Enum):
     """Which of several possible separations is carried out first."""
@@ -343,8 +347,9 @@ def find_explanations(
 ) -> dict[frozenset[str], str]:
     """Return, of the pairs that a search joined, those that one other column could explain, and which column.
 
-    It depends on both, and given it the evidence speaks rather against a dependence than for one. Such an edge stands
-    because another one of its triangle went first: nothing says which of them is real.
+    It depends on both, and given it the evidence does not clearly speak for a dependence. Such an edge stands because
+    another one of its triangle went first, or because noise hides what the column explains: nothing says which of them
+    is real.
     """
     names = evidence.columns
     place = {name: i for i, name in enumerate(names)}
@@ -359,7 +364,7 @@ def find_explanations(
     p_value, odds = evidence.test(questions).p_value, evidence.odds(questions)
     explained: dict[frozenset[str], str] = {}
     for i in np.argsort(odds):
-        if p_value[i] > settings.conditional_level and odds[i] < 0:
+        if p_value[i] > settings.conditional_level and odds[i] < CLEAR_DEPENDENCE:
             pair = frozenset((names[questions.x[i]], names[questions.y[i]]))
             explained.setdefault(pair, names[questions.given[i, 0]])
     return explained

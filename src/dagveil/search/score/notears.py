@@ -12,7 +12,7 @@ import enum
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,7 +226,11 @@ class Weights:
 
 
 def find_weights(covariance: Floats, settings: NotearsSettings, forbidden: Bools | None = None) -> Weights:
-    """Minimise ½ tr((I − W)ᵀ S (I − W)) + λ Σ|W| over weights without cycles."""
+    """Minimise ½ tr((I − W)ᵀ S (I − W)) + λ Σ|W| over weights without cycles.
+
+    Which of several optima is reached hangs on rounding, so columns are taken in an order of their own: by the sum of
+    their covariances, which is added up alike wherever they stand.
+    """
     d = len(covariance)
     if covariance.shape != (d, d) or not np.isfinite(covariance).all():
         raise MethodError(
@@ -238,13 +242,15 @@ def find_weights(covariance: Floats, settings: NotearsSettings, forbidden: Bools
         if forbidden.shape != (d, d):
             raise MethodError(f"{d} columns need forbidden entries of shape ({d}, {d}), not {forbidden.shape}")
         free &= ~forbidden
-    entries = np.flatnonzero(free)
+    order = np.argsort(np.sort(np.abs(covariance), axis=1).sum(axis=1), kind="stable")
+    sort, restore = np.ix_(order, order), np.ix_(*[np.argsort(order)] * 2)
+    entries = np.flatnonzero(free[sort])
     if not len(entries):
         return Weights(np.zeros((d, d)), 0.0, 0, 0)
-    problem = _Problem(raise_eigenvalues(covariance, settings.eigenvalue_floor), entries)
-    if settings.acyclicity is Acyclicity.EXPONENTIAL:
-        return _follow_lagrangian(problem, settings)
-    return _follow_path(problem, settings)
+    problem = _Problem(raise_eigenvalues(covariance[sort], settings.eigenvalue_floor), entries)
+    follow = _follow_lagrangian if settings.acyclicity is Acyclicity.EXPONENTIAL else _follow_path
+    found = follow(problem, settings)
+    return replace(found, matrix=found.matrix[restore])
 
 
 def forbidden_entries(columns: Sequence[str], knowledge: Knowledge) -> Bools:
