@@ -11,16 +11,10 @@ from scipy import stats
 
 from dagveil.data.moments import Basis, FeaturePlan, expand_features
 from dagveil.errors import EvidenceError
-from dagveil.evidence.features import (
-    NO_SLACK,
-    SLACK,
-    Compared,
-    FeatureCovariance,
-    FeatureEvidence,
-    covariance_from_features,
-    publishable_evidence,
-)
+from dagveil.evidence.blocks import MixedCovariance, covariance_from_features, feature_covariance
+from dagveil.evidence.mixed import Compared, FeatureEvidence, publishable_evidence
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.evidence.wald import NO_SLACK, SLACK
 from dagveil.files import decode_json, encode_json
 from dagveil.privacy.release import NoisyFeatureMoments, Release
 
@@ -33,7 +27,7 @@ def make_features(rows: np.ndarray, degree: int) -> np.ndarray:
     return expand_features(rows.T, plan).T
 
 
-def covary(features: np.ndarray, degree: int, deviation: float, rng: np.random.Generator) -> FeatureCovariance:
+def covary(features: np.ndarray, degree: int, deviation: float, rng: np.random.Generator) -> MixedCovariance:
     """Moments with noise of a deviation per row, as a release would hold them, centred."""
     n, width = features.shape
     full = np.column_stack([np.ones(n), features])
@@ -43,7 +37,7 @@ def covary(features: np.ndarray, degree: int, deviation: float, rng: np.random.G
     means = moments[0, 1:] / count
     columns = tuple(f"x{i}" for i in range(width // degree))
     matrix = moments[1:, 1:] / count - np.outer(means, means)
-    return FeatureCovariance(columns, degree, matrix, means, deviation / count, n * count)
+    return feature_covariance(columns, degree, matrix, means, deviation / count, n * count)
 
 
 def draw_rows(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -62,7 +56,7 @@ class TestLinearSide(IndependenceContract):
     def make(self) -> Independence:
         rng = np.random.default_rng(2)
         covariance = covary(make_features(draw_rows(2000, rng), 3), 3, 0.02, rng)
-        return FeatureEvidence(covariance, Compared.LINEAR_SIDE, NO_SLACK)
+        return FeatureEvidence(covariance, NO_SLACK, Compared.LINEAR_SIDE)
 
 
 class TestFeaturesOfNoise(IndependenceContract):
@@ -114,7 +108,7 @@ def test_the_covariance_of_noise_is_that_of_simulated_noise(given: tuple[int, ..
     questions = Questions.of([(0, 1, given)])
     # in the whitened units of the exact matrix
     silent = FeatureEvidence(
-        FeatureCovariance(exact.columns, 2, exact.covariance.matrix, exact.covariance.means, deviation, float("inf")),
+        feature_covariance(exact.columns, 2, exact.covariance.matrix, exact.covariance.means, deviation, float("inf")),
         slack=NO_SLACK,
     )
     claimed = silent._spread_of(questions, silent._regress(questions))[0]
@@ -130,7 +124,7 @@ def test_the_covariance_of_noise_is_that_of_simulated_noise(given: tuple[int, ..
     np.testing.assert_allclose(found / scale, claimed / scale, atol=0.16)
 
 
-def whiten_as(exact: FeatureEvidence, noisy: FeatureCovariance) -> FeatureEvidence:
+def whiten_as(exact: FeatureEvidence, noisy: MixedCovariance) -> FeatureEvidence:
     """Return noisy evidence whose columns x and y are in the units of the exact one: only S is whitened anew."""
     d = len(exact.columns)
     evidence = FeatureEvidence(noisy, slack=NO_SLACK)
@@ -158,7 +152,7 @@ def null_rejections(
         rows = draw_rows(1000, rng)
         if not given:
             rows[:, 1] = rng.permutation(rows[:, 1])
-        evidence = FeatureEvidence(covary(make_features(rows, 3), 3, deviation, rng), compared, slack)
+        evidence = FeatureEvidence(covary(make_features(rows, 3), 3, deviation, rng), slack, compared)
         below += int(evidence.test(Questions.of([(0, 1, given)])).p_value[0] < 0.05)
     return below / REPLICATES
 
@@ -185,7 +179,7 @@ def test_a_test_that_ignores_noise_breaks_the_level() -> None:
     for _ in range(100):
         features = make_features(draw_rows(1000, rng)[:, [0, 3]], 2)
         noisy = covary(features, 2, 0.05, rng)
-        naive = FeatureCovariance(noisy.columns, 2, noisy.matrix, noisy.means, 0.0, noisy.n_rows)
+        naive = feature_covariance(noisy.columns, 2, noisy.matrix, noisy.means, 0.0, noisy.n_rows)
         below += int(FeatureEvidence(naive, slack=NO_SLACK).test(Questions.of([(0, 1, ())])).p_value[0] < 0.05)
     assert below > 30
 

@@ -10,10 +10,11 @@ from independence_contract import IndependenceContract
 
 from dagveil.data.mixed import MixedPlan
 from dagveil.data.moments import Basis, FeaturePlan, quantise_rows
+from dagveil.evidence.blocks import covariance_from_features, covariance_from_mixed
 from dagveil.evidence.bundle import independence_from
-from dagveil.evidence.features import NO_SLACK, FeatureEvidence, covariance_from_features
-from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
+from dagveil.evidence.mixed import FeatureEvidence, MixedEvidence
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.evidence.wald import NO_SLACK
 from dagveil.files import decode_json, encode_json
 from dagveil.privacy.release import NoisyFeatureMoments, NoisyMixedMoments, Release
 

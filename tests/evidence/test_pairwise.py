@@ -11,12 +11,13 @@ from test_mixed_evidence import release as release_mixed
 
 from dagveil.data.mixed import MixedPlan
 from dagveil.evidence import wald
+from dagveil.evidence.blocks import covariance_from_mixed
 from dagveil.evidence.bundle import marginal_evidence
-from dagveil.evidence.features import NO_SLACK
 from dagveil.evidence.joint import JointEvidence
-from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
+from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable
+from dagveil.evidence.wald import NO_SLACK
 
 NAMES = ("x", "z", "y")
 ALL = frozenset(NAMES)

@@ -16,7 +16,7 @@ from dagveil.data.column import Boolean, Numeric
 from dagveil.data.schema import Schema, save_schema
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
-from dagveil.evidence.features import FeatureEvidence, publishable_evidence
+from dagveil.evidence.mixed import FeatureEvidence, publishable_evidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.files import seal
 from dagveil.graphs.cpdag import Dag

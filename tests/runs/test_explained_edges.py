@@ -9,7 +9,7 @@ import pytest
 from dagveil.data.column import Categorical
 from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.result import Result

@@ -18,7 +18,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.evidence.features import publishable_evidence
+from dagveil.evidence.mixed import publishable_evidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods import measure_features, pcd

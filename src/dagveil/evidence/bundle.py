@@ -14,11 +14,11 @@ import msgspec
 from dagveil.data.moments import Basis
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
+from dagveil.evidence.blocks import covariance_from_features, covariance_from_mixed
 from dagveil.evidence.covariance import covariance_from_tables
-from dagveil.evidence.features import FeatureEvidence, covariance_from_features
 from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.joint import JointEvidence
-from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
+from dagveil.evidence.mixed import FeatureEvidence, MixedEvidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence

@@ -8,235 +8,70 @@ shares, so noise reaches it by the shares and not by its own block. docs/tests.m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dagveil.data.mixed import INDICATOR
-from dagveil.evidence.covariance import group_known, merge_matrix
-from dagveil.evidence.features import CELLS_PER_BATCH, SLACK, invert_blocks, residual_covariance
-from dagveil.evidence.moments import draw_symmetric
+from dagveil.errors import EvidenceError
+from dagveil.evidence.blocks import MixedCovariance, covariance_from_features
 from dagveil.evidence.pairs import keep_excess
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.wald import SMALLEST_RESIDUAL, Wald, fewer_rows
-from dagveil.privacy.release import NoisyMixedMoments, NoisyPairMoments
+from dagveil.evidence.wald import (
+    NO_SLACK,
+    SLACK,
+    SMALLEST_RESIDUAL,
+    Wald,
+    fewer_rows,
+    invert_blocks,
+    residual_covariance,
+)
+from dagveil.privacy.release import NoisyFeatureMoments
 
 Floats = NDArray[np.float64]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MixedCovariance:
-    """Covariance of blocks, with what is needed to know its noise.
-
-    - `sizes`: coordinates of each column, levels kept less one or features; these stand together.
-    - `lift`: how released coordinates make these, shape (coordinates, released ones).
-    - `matrix`: noisy covariance, centred and divided by the number of rows; a column with levels has that of its shares
-      with itself.
-    - `means`: noisy means, before levels are centred, divided by the constant: how the noise of the constant's row
-      enters.
-    - `shares`: shares of the levels that are kept, the dropped one last; None for numbers.
-    - `share_noise`: variance that noise gives each of these shares; None for numbers.
-    - `deviation`: deviation of the noise off the diagonal of the released matrix, divided by the number of rows.
-    - `noise`: variance of the noise in the block of two columns before centring, divided by n², shape (d, d).
-    - `groups`: the kept level of each declared level, −1 for missing values that are left out; None for numbers.
-    - `lost`: 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known.
-    """
-
-    columns: tuple[str, ...]
-    sizes: tuple[int, ...]
-    lift: Floats
-    matrix: Floats
-    means: Floats
-    shares: tuple[Floats | None, ...]
-    share_noise: tuple[Floats | None, ...]
-    deviation: float
-    noise: Floats
-    constant: float
-    n_rows: float
-    groups: tuple[NDArray[np.intp] | None, ...]
-    lost: Floats | None = None
-
-    @property
-    def places(self) -> list[slice]:
-        """Where the coordinates of each column stand."""
-        ends = np.cumsum([0, *self.sizes]).tolist()
-        return [slice(start, stop) for start, stop in pairwise(ends)]
-
-    def redraw(self, rng: np.random.Generator) -> MixedCovariance:
-        """Return a copy with fresh noise and fresh sampling around the estimate."""
-        size = len(self.matrix)
-        values, vectors = np.linalg.eigh(self.matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        noise = draw_symmetric(rng, self.lift.shape[1] + 1)
-        ahead = self.lift @ noise[0, 1:]
-        across = np.outer(self.means, ahead)
-        of = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        own = np.sqrt(self.noise)[of[:, None], of] / self.deviation
-        centred = own * (self.lift @ noise[1:, 1:] @ self.lift.T) - across - across.T
-        centred += noise[0, 0] * np.outer(self.means, self.means)
-        moved = self.matrix + root @ draw_symmetric(rng, size) @ root.T / np.sqrt(self.n_rows)
-        moved += self.deviation * centred
-        if self.lost is not None:
-            moved += np.sqrt(self.lost)[of[:, None], of] * self._whole(draw_symmetric(rng, size))
-        drawn = root @ rng.standard_normal(size) / np.sqrt(self.n_rows) + self.deviation / self.constant * ahead
-        shares: list[Floats | None] = []
-        for place, old, variance in zip(self.places, self.shares, self.share_noise, strict=True):
-            if old is None or variance is None:
-                shares.append(None)
-                continue
-            step = drawn[place]
-            new = _floor_shares(old + np.append(step, -step.sum()), variance, self.n_rows)
-            moved[place, place] = _share_covariance(new)
-            shares.append(new)
-        return replace(self, matrix=moved, shares=tuple(shares))
-
-    def _whole(self, white: Floats) -> Floats:
-        """Give whitened blocks the scale of their columns."""
-        root = np.zeros_like(white)
-        for place in self.places:
-            values, vectors = np.linalg.eigh(self.matrix[place, place])
-            root[place, place] = vectors * np.sqrt(np.maximum(values, 0.0))
-        return np.asarray(root @ white @ root.T)
-
-    def shrunk(self, kept: Floats) -> MixedCovariance:
-        """Return a copy whose blocks between columns are multiplied by these numbers, shape (d, d)."""
-        whole = np.where(np.eye(len(self.sizes), dtype=bool), 1.0, kept)
-        of = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        return replace(self, matrix=self.matrix * whole[of[:, None], of])
+CELLS_PER_BATCH = 2_000_000
+"""Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
 
 
-def covariance_from_mixed(
-    release: NoisyMixedMoments,
-    columns: Sequence[str],
-    again: Sequence[NoisyPairMoments] = (),
-    pairwise: frozenset[str] = frozenset(),
-) -> MixedCovariance:
-    """Centre a released matrix by its own noisy means and divide it by its own noisy number of rows.
+class Compared(enum.Enum):
+    """Which entries of the partial cross-covariance a test looks at."""
 
-    Levels that noise hides, and the rarest of many, are merged. `columns` is the order wanted; blocks of pairs that
-    were measured `again` are averaged with those of the matrix by inverse variance. Of `pairwise` columns missing
-    values are left out: a block has the means and the number of the rows in which both of its columns are known.
-    """
-    matrix, variance_of = _average(release, again)
-    scale = 2.0**release.bits
-    constant = np.floor(release.constant * scale) / scale
-    n_rows = max(matrix[0, 0] / constant**2, 1.0)
-    moments = matrix / n_rows
-    means = matrix[0, 1:] / (constant * n_rows)
-    deviation = release.deviation / n_rows
-    starts = np.cumsum([1, *release.sizes, *release.features]).tolist()
-    wanted = [release.columns.index(name) for name in columns if name in release.columns]
-    # by coordinates of the matrix: those of each column, 0 where it is missing, and whether it is known
-    lifts, knowns, shares, noises, groups = [], np.zeros((len(wanted), len(matrix))), [], [], []
-    knowns[:, 0] = 1.0 / constant
-    for place, column in enumerate(wanted):
-        name, inside = release.columns[column], slice(starts[column], starts[column + 1])
-        left_out = name in pairwise
-        share, noise, group = None, None, None
-        if column >= len(release.levels):
-            width = inside.stop - inside.start
-            lift = np.zeros((width - (left_out and name in release.marked), len(matrix)))
-            lift[:, inside] = np.eye(len(lift), width)
-            if len(lift) < width:
-                knowns[place, inside.stop - 1] = -scale / np.trunc(INDICATOR * scale)
-        else:
-            size = release.sizes[column]
-            # what all levels have in common is noise: a record's coordinates add up to 0
-            contrasts = (np.eye(size) - 1.0 / size) / (release.steps[column] * size / scale)
-            margin = contrasts @ means[inside.start - 1 : inside.stop - 1] + 1.0 / size
-            variance = (deviation / constant) ** 2 * (contrasts**2).sum(axis=1)
-            group = group_known(margin * n_rows, float(variance[0]) * n_rows**2, hide=True, pairwise=left_out)
-            merged = merge_matrix(group)
-            raised = merged @ np.maximum(margin, np.sqrt(variance))
-            noise = (deviation / constant) ** 2 * ((merged @ contrasts) ** 2).sum(axis=1) / raised.sum() ** 2
-            share = _floor_shares(raised, noise, n_rows)
-            lift = np.zeros((len(merged) - 1, len(matrix)))
-            lift[:, inside] = (merged @ contrasts)[:-1]
-            lift[:, 0] = merged.sum(axis=1)[:-1] / (size * constant)
-            if left_out:
-                knowns[place, inside] = -contrasts[-1]
-                knowns[place, 0] -= 1.0 / (size * constant)
-        lifts.append(lift)
-        shares.append(share)
-        noises.append(noise)
-        groups.append(group)
-    sizes = tuple(len(lift) for lift in lifts)
-    of = np.repeat(np.arange(len(sizes)), sizes)
-    lifted = np.concatenate(lifts)
-    both = knowns @ moments @ knowns.T
-    both[np.diag_indices(len(both))] = knowns @ moments[0] / constant
-    both = np.clip(both, min(deviation / constant + 1.0 / n_rows, 1.0), 1.0)
-    there = (lifted @ moments @ knowns.T) / both[of]
-    own = lifted @ moments[0] / constant / both[of, of]
-    there[np.arange(len(of)), of] = own
-    covariance = (lifted @ moments @ lifted.T) / both[of[:, None], of] - there[:, of] * there[:, of].T
-    # an error of the matrix reaches a block by these, the first by the constant's row
-    reach = lifted - own[:, None] * knowns[of]
-    made = MixedCovariance(
-        columns=tuple(release.columns[column] for column in wanted),
-        sizes=sizes,
-        lift=reach[:, 1:],
-        matrix=covariance,
-        means=-reach[:, 0],
-        shares=tuple(shares),
-        share_noise=tuple(noises),
-        deviation=deviation / float(both.min()),
-        noise=variance_of[np.ix_(wanted, wanted)] / (n_rows * both) ** 2,
-        constant=float(constant),
-        n_rows=float(n_rows),
-        groups=tuple(groups),
-        lost=(1.0 / both - 1.0) / n_rows if both.min() < 1.0 else None,
-    )
-    for block, share in zip(made.places, shares, strict=True):
-        if share is not None:
-            covariance[block, block] = _share_covariance(share)
-    return made
+    ALL = "all"
+    """Every pair of features: the most power; its p-value is a score for graphs."""
+
+    LINEAR_SIDE = "linear-side"
+    """Pairs of features of which one is the column itself: fewer assumptions, so the p-value of a single question may
+    be published (docs/tests.md says when)."""
 
 
-def _average(release: NoisyMixedMoments, again: Sequence[NoisyPairMoments]) -> tuple[Floats, Floats]:
-    """Return the matrix with pairs that were measured again, and the variance of the noise in each pair's block."""
-    matrix = release.matrix
-    names = release.columns
-    ends = np.cumsum([1, *release.sizes, *release.features]).tolist()
-    variance = np.full((len(names), len(names)), release.deviation**2)
-    for more in again:
-        for (x, y), block in zip(more.pairs, more.blocks, strict=True):
-            i, j = names.index(x), names.index(y)
-            rows, others = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
-            share = variance[i, j] / (variance[i, j] + more.deviation**2)
-            matrix[rows, others] += share * (block - matrix[rows, others])
-            matrix[others, rows] = matrix[rows, others].T
-            variance[i, j] = variance[j, i] = variance[i, j] * (1.0 - share)
-    return matrix, variance
-
-
-def _floor_shares(shares: Floats, noise: Floats, n_rows: float) -> Floats:
-    """Keep shares above their noise and a record, and let them add up to 1."""
-    raised = np.maximum(shares, np.maximum(np.sqrt(noise), 1.0 / n_rows))
-    return np.asarray(raised / raised.sum())
-
-
-def _share_covariance(shares: Floats) -> Floats:
-    """Return the covariance of the indicators of all levels but the last."""
-    kept = shares[:-1]
-    return np.asarray(np.diag(kept) - np.outer(kept, kept))
-
-
-class MixedEvidence:
+class BlockEvidence:
     """Independence tests on the covariance of blocks.
 
-    - `covariance`: from released moments of levels and numbers.
+    Blocks are whitened column by column, the first coordinate first: tests of all entries do not change, strengths of
+    different columns compare, and the first coordinate stays the first.
+
     - `slack`: dependence that tests let pass, by the size of the set: none, one column, more.
+    - `compared`: what tests look at; where all columns have blocks of one size.
+    - `spares`: whether odds are against as much dependence as tests let pass, or against none.
     """
 
-    def __init__(self, covariance: MixedCovariance, slack: tuple[float, float, float] = SLACK) -> None:
+    spares = True
+
+    def __init__(
+        self,
+        covariance: MixedCovariance,
+        slack: tuple[float, float, float] = SLACK,
+        compared: Compared = Compared.ALL,
+    ) -> None:
         self.covariance = covariance
         self.slack = slack
+        self.compared = compared
         d, m = len(covariance.sizes), max(*covariance.sizes, 1)
         self._sizes = np.array(covariance.sizes, dtype=np.intp)
         self._spread = np.zeros((d, m, m))
@@ -251,7 +86,7 @@ class MixedEvidence:
             size = covariance.sizes[column]
             shares, noise = covariance.shares[column], covariance.share_noise[column]
             own = covariance.matrix[place, place]
-            white = _whiten(own, covariance.deviation if shares is None else 0.0)
+            white = _whiten(own, covariance.deviation if shares is None else None)
             lifted = white @ covariance.lift[place]
             self._whitener[column, :size, :size] = white
             self._spread[column, :size, :size] = lifted @ lifted.T
@@ -281,9 +116,9 @@ class MixedEvidence:
         """Tell which questions are answered jointly: of several columns the blocks give main effects only."""
         return np.full(len(questions), questions.order < 2)
 
-    def redraw(self, rng: np.random.Generator) -> MixedEvidence:
+    def redraw(self, rng: np.random.Generator) -> Self:
         """Return evidence with fresh noise and sampling around what was estimated."""
-        return MixedEvidence(self.centre.redraw(rng), self.slack)
+        return type(self)(self.centre.redraw(rng), self.slack, self.compared)
 
     @cached_property
     def centre(self) -> MixedCovariance:
@@ -298,7 +133,7 @@ class MixedEvidence:
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
         alone = self.covariance.shrunk(np.zeros((len(self.columns), len(self.columns))))
-        drawn = (MixedEvidence(alone.redraw(rng), self.slack) for _ in range(draws))
+        drawn = (type(self)(alone.redraw(rng), self.slack, self.compared) for _ in range(draws))
         return np.stack([evidence.test(questions).p_value for evidence in drawn])
 
     def association(self) -> Floats:
@@ -321,7 +156,7 @@ class MixedEvidence:
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question, against none or as much as tests let pass."""
         n_rows = self.covariance.n_rows
-        slack = self.slack[min(questions.order, 2)]
+        slack = self.slack[min(questions.order, 2)] * self.spares
         odds = np.zeros(len(questions))
         for rows, found in self._regress_all(questions):
             spread = self._spread_of(questions.select(rows), found)
@@ -337,20 +172,26 @@ class MixedEvidence:
 
         With slack the hypothesis is that the dependence is at most that large: T is compared with a noncentral χ².
         """
-        statistic, shift = np.zeros(len(questions)), np.zeros(len(questions))
+        statistic, shift, freedom = (np.zeros(len(questions)) for _ in range(3))
         slack = self.slack[min(questions.order, 2)]
         for rows, found in self._regress_all(questions):
-            inverse = np.linalg.inv(self._spread_of(questions.select(rows), found))
-            u = found.partial.reshape(len(rows), -1)
+            entries = self._entries(*found.partial.shape[1:])
+            inverse = np.linalg.inv(self._spread_of(questions.select(rows), found)[:, entries[:, None], entries])
+            u = found.partial.reshape(len(rows), -1)[:, entries]
             statistic[rows] = np.maximum(np.einsum("qi,qij,qj->q", u, inverse, u), 0.0)
             # the direction of what was left behind is not known: the average over directions
-            shift[rows] = slack**2 * np.trace(inverse, axis1=1, axis2=2) / u.shape[1]
-        freedom = (self._sizes[questions.x] * self._sizes[questions.y]).astype(np.float64)
+            shift[rows] = slack**2 * np.trace(inverse, axis1=1, axis2=2) / len(entries)
+            freedom[rows] = len(entries)
         lively = np.maximum(freedom, 1.0)
         # Patnaik: a noncentral χ² is close to a multiple of a central one with the same mean and variance
         multiple = (lively + 2.0 * shift) / (lively + shift)
         p_value = special.chdtrc((lively + shift) / multiple, statistic / multiple)
         return Answers(statistic, freedom, np.where(freedom > 0, p_value, 1.0))
+
+    def _entries(self, a: int, b: int) -> NDArray[np.intp]:
+        """Return the places in vec(u) that tests look at."""
+        places = np.arange(a * b).reshape(a, b)
+        return np.concatenate([places[0], places[1:, 0]]) if self.compared is Compared.LINEAR_SIDE else places.ravel()
 
     def _regress_all(self, questions: Questions) -> Iterator[tuple[NDArray[np.intp], _Regressed]]:
         """Yield rows of the batch whose columns have the same sizes, and their regressions; none if one cannot vary."""
@@ -429,7 +270,8 @@ class MixedEvidence:
             back_y = (weights[:, :order, order] * traces).sum(axis=1)[:, None, None] * ry
             sx = residual_covariance(found.given.bx, found.given.xs, back_x)
             sy = residual_covariance(found.given.by, found.given.ys, back_y)
-            margins = self._lift_levels(bx, given, s), self._lift_levels(by, given, s)
+            if self._level_noise.any():
+                margins = self._lift_levels(bx, given, s), self._lift_levels(by, given, s)
         noise = xx.reshape(q, order + 2, -1).transpose(0, 2, 1) @ weights @ yy.reshape(q, order + 2, -1)
         c = noise.reshape(q, a, a, b, b).transpose(0, 1, 3, 2, 4) + (
             sx[:, :, None, :, None] * sy[:, None, :, None, :] / self.covariance.n_rows
@@ -456,6 +298,31 @@ class MixedEvidence:
         return np.asarray(levels.transpose(0, 2, 1, 3).reshape(q, a, k * wide))
 
 
+class MixedEvidence(BlockEvidence):
+    """Tests on released moments of levels and numbers."""
+
+
+class FeatureEvidence(BlockEvidence):
+    """Tests on released moments of features: every column is a number, with as many of them."""
+
+    spares = False
+
+
+def publishable_evidence(release: NoisyFeatureMoments) -> FeatureEvidence:
+    """Return tests whose p-values hold under the assumptions of docs/tests.md, or say which release would allow them.
+
+    They compare features of which one is the column itself, without slack, given three features or more, on rows that
+    were not shrunk.
+    """
+    if release.degree < 3 or release.radius_squared < len(release.columns) * release.degree * (release.degree + 2):
+        raise EvidenceError(
+            f"p-values to publish need at least 3 features per column and rows that are not shrunk; this release has "
+            f"{release.degree} and a squared radius of {release.radius_squared:g}; release again with degree=3 and "
+            "radius=5, or take the p-values of this one as scores"
+        )
+    return FeatureEvidence(covariance_from_features(release), NO_SLACK, Compared.LINEAR_SIDE)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Set:
     """The regression of both columns on the set: coefficients, K_SS⁻¹, K_xS, K_yS, and coordinates of each block."""
@@ -478,11 +345,11 @@ class _Regressed:
     given: _Set | None = None
 
 
-def _whiten(own: Floats, deviation: float) -> Floats:
+def _whiten(own: Floats, deviation: float | None) -> Floats:
     """Return the inverse Cholesky root of a column's own covariance, kept above its noise."""
     if not len(own):
         return np.zeros((0, 0))
-    if deviation:
+    if deviation is not None:
         values, vectors = np.linalg.eigh((own + own.T) / 2)
         floor = max(SMALLEST_RESIDUAL * values.max(), np.sqrt(2.0) * deviation, 1e-9)
         own = (vectors * np.maximum(values, floor)) @ vectors.T

@@ -34,6 +34,13 @@ LEAST_REMAINDER = 7.0
 """Dependence below this many deviations of a correlation, as sampling alone gives them, is as good as none where other
 columns are held fixed: bins, and columns that are not in the table, leave as much behind."""
 
+SLACK = (0.02, 0.03, 0.05)
+"""Dependence, in units of a correlation, that graphs do not count, without conditioning, given one column, and given
+more: rows that were shrunk join independent columns a little, and k features do not take all of a column away."""
+
+NO_SLACK = (0.0, 0.0, 0.0)
+"""For p-values that are to be published."""
+
 LEFT_BEHIND = 0.02
 """What values that are not missing completely at random may leave of a dependence where they are left out, in units of
 a correlation: blocks of u then speak of different rows."""
@@ -405,4 +412,21 @@ def _clip(residual: Floats) -> Floats:
     values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)
     values = np.clip(values, SMALLEST_RESIDUAL, 1.0)
     clipped: Floats = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return clipped
+
+
+def invert_blocks(ss: Floats, order: int) -> Floats:
+    """Invert K_SS, its eigenvalues kept above a floor; one column alone is whitened."""
+    if order == 1:
+        return ss
+    values, vectors = np.linalg.eigh(ss)
+    inverse: Floats = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return inverse
+
+
+def residual_covariance(b: Floats, s: Floats, back: Floats) -> Floats:
+    """Residual covariance of whitened features: between a floor and their own."""
+    residual = np.eye(b.shape[1]) - b @ s.transpose(0, 2, 1) + back
+    values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)
+    clipped: Floats = (vectors * np.clip(values, SMALLEST_RESIDUAL, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
     return clipped

@@ -16,7 +16,7 @@ from scipy import special
 
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
-from dagveil.evidence.features import SLACK
+from dagveil.evidence.wald import SLACK
 from dagveil.forecast.synthetic import BOUNDS_IN_SPREADS
 from dagveil.methods.measure import (
     FEATURE_SEARCH,

@@ -17,8 +17,7 @@ from dagveil.data.column import LevelColumn, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.evidence.features import FeatureEvidence
-from dagveil.evidence.mixed import MixedEvidence
+from dagveil.evidence.mixed import FeatureEvidence, MixedEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge

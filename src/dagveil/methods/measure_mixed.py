@@ -21,8 +21,9 @@ from dagveil.data.column import Column, Numeric, Ordinal, marks_missing
 from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
+from dagveil.evidence.blocks import covariance_from_mixed
 from dagveil.evidence.bundle import Stage
-from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
+from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.graphs.knowledge import Knowledge

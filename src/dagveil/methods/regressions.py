@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dagveil.curator import Curator
 from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan
 from dagveil.data.selection import unit_scale
+from dagveil.evidence.blocks import covariance_from_features
 from dagveil.evidence.bundle import Stage
-from dagveil.evidence.features import covariance_from_features
 from dagveil.evidence.moments import draw_symmetric
 from dagveil.privacy.release import NoisyCounts
 
