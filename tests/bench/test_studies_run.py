@@ -224,8 +224,14 @@ def test_half_a_study_has_a_page(study: Study, outcomes: dict[str, Outcome]) -> 
     page = write_page(study, summarise(study, half), [], Form.MARKDOWN)
     assert "14 of 28 runs are stored." in page
     assert "| the complete graph | 0.57 | 0.57 |  |" in page
+    assert "- svt-pc: 1 of 2 repetitions on cancer, 300 rows; child, 300 rows." in page
+    one = {job.key: outcomes[job.key] for job in list_jobs(study) if job.repetition == 0 or job.epsilon != 2.0}
+    some = write_page(study, summarise(study, one), [], Form.MARKDOWN)
+    assert "- svt-pc: 1 of 2 repetitions at ε = 2 on cancer, 300 rows; child, 300 rows." in some
+    assert "repetitions on" not in write_page(study, summarise(study, outcomes), [], Form.MARKDOWN)
     nothing = write_page(study, summarise(study, {}), [], Form.MARKDOWN)
     assert "0 of 28 runs are stored." in nothing
+    assert "- svt-pc: none of 2 repetitions on cancer, 300 rows; child, 300 rows." in nothing
 
 
 def test_csv_and_latex(study: Study, outcomes: dict[str, Outcome]) -> None:

@@ -269,6 +269,7 @@ def _describe_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Sess
         for entry in study.methods
         if entry.repetitions is not None and entry.repetitions < study.repetitions
     ]
+    notes += _describe_missing(spots, study.task.axis)
     notes += dict.fromkeys(f"Published under {p.metric.title!r}: {p.source}." for p in study.published)
     return [*lines, *(["\n".join(f"- {note}" for note in notes)] if notes else [])]
 
@@ -276,6 +277,25 @@ def _describe_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Sess
 def _place(entry: Entry) -> str:
     parts = [", ".join(entry.data), ", ".join(map(str, entry.rows)) + " rows" if entry.rows else ""]
     return "".join(f", {part}" for part in parts if part)
+
+
+def _describe_missing(spots: Sequence[Spot], axis: str) -> list[str]:
+    """Say of which rows of the tables not all repetitions are stored, and how many are."""
+    cells: dict[tuple[str, str], list[Spot]] = {}
+    for spot in spots:
+        cells.setdefault((spot.label, f"{spot.data}, {spot.n_rows} rows"), []).append(spot)
+    places: dict[tuple[str, str], list[str]] = {}
+    for (label, place), all_budgets in cells.items():
+        missing = [spot for spot in all_budgets if spot.stored < spot.planned]
+        if not missing:
+            continue
+        counts = sorted({spot.stored for spot in missing})
+        span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0] or "none")
+        span += f" of {missing[0].planned} repetitions"
+        if len(missing) < len(all_budgets):
+            span += f" at {axis} = {', '.join(f'{spot.epsilon:g}' for spot in missing)}"
+        places.setdefault((label, span), []).append(place)
+    return [f"{label}: {span} on {'; '.join(where)}." for (label, span), where in places.items()]
 
 
 def _describe_failures(spots: Sequence[Spot]) -> list[str]:
