@@ -262,15 +262,22 @@ class PairEvidence:
             if c.lost is not None:
                 own = own + c.lost[x, y, None, None] * np.eye(a * b)
             whiten = np.linalg.inv(np.linalg.cholesky(wald.covariance))
-            mixing = whiten @ np.linalg.cholesky(own)
-            step = max(1, CELLS_PER_BATCH // (len(rows) * a * b))
+            # what a pair has to itself, the noise of both margins, and that of the number of rows, side by side
+            ways = [
+                np.einsum("ij,qb->qibj", np.eye(a), right),
+                np.einsum("qa,ij->qaij", left, np.eye(b)),
+                np.einsum("qa,qb->qab", left, right)[..., None],
+            ]
+            moved = np.concatenate([way.reshape(len(rows), a * b, -1) for way in ways], axis=2)
+            mixing = whiten @ np.concatenate([np.linalg.cholesky(own), moved], axis=2)
+            step = max(1, CELLS_PER_BATCH // (len(rows) * mixing.shape[2]))
             for start in range(0, draws, step):
                 part = slice(start, start + step)
                 drawn = rng.standard_normal((len(statistic[part]), len(rows), a * b))
-                moved = shared[part, x, :a, None] * right[:, None, :] + left[:, :, None] * shared[part, y, None, :b]
-                moved += total[part, None, None, None] * (left[:, :, None] * right[:, None, :])
-                white = mixing @ drawn[..., None] + whiten @ moved.reshape(*drawn.shape, 1)
-                statistic[part, rows] = (white * white).sum(axis=(2, 3))
+                alike = np.broadcast_to(total[part, None, None], (*drawn.shape[:2], 1))
+                parts = np.concatenate([drawn, shared[part, x, :a], shared[part, y, :b], alike], axis=2)
+                white = parts.transpose(1, 0, 2) @ mixing.transpose(0, 2, 1)
+                statistic[part, rows] = np.einsum("qti,qti->tq", white, white)
         return self._judge(questions, statistic).p_value
 
     def wald(self, questions: Questions) -> Wald:
