@@ -145,15 +145,20 @@ class Forest:
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         place = {name: number for number, name in enumerate(dict.fromkeys(name for pair in pairs for name in pair))}
-        self._columns = len(place)
-        self._pairs = [(place[first], place[second]) for first, second in pairs]
-        self._ends = np.array(self._pairs, dtype=np.intp).reshape(-1, 2).T
+        self._alone = np.arange(len(place))
+        self._ends = (
+            np.array([(place[first], place[second]) for first, second in pairs], dtype=np.intp).reshape(-1, 2).T
+        )
+        self._joined: list[int] = []
+        self._part = self._alone  # in which part of the forest of those that are joined each column is
 
     def allowed(self, chosen: Sequence[int]) -> NDArray[np.intp]:
         """Return the places of the pairs whose columns those at these places do not connect yet."""
-        group = list(range(self._columns))
-        for first, second in (self._pairs[place] for place in chosen):
-            joined, other = group[first], group[second]
-            group = [joined if old == other else old for old in group]
-        first, second = np.array(group)[self._ends]
+        if list(chosen[: len(self._joined)]) != self._joined:
+            self._joined, self._part = [], self._alone
+        for place in chosen[len(self._joined) :]:
+            first, second = self._part[self._ends[:, place]]
+            self._part = np.where(self._part == second, first, self._part)
+        self._joined = list(chosen)
+        first, second = self._part[self._ends]
         return np.flatnonzero(first != second)

@@ -32,16 +32,17 @@ def implied_blocks(evidence: PairEvidence, first: int | None = None) -> Floats:
     freedom = np.maximum(np.outer(c.size, c.size), 1)
     ridges = RIDGE + np.minimum(1.0, np.where(measured, c.noise, 0.0) * np.outer(traces, traces) / freedom)
     order, implied = _order(strength, first), np.eye(d * m)
+    joins = strength[np.ix_(order, order)] > 0
     # rows and columns in this order, so that those that came before are a slice
-    for place, v in enumerate(order):
-        near = [earlier for earlier in range(place) if strength[order[earlier], v] > 0]
-        if not near:
+    for place, v in enumerate(order.tolist()):
+        near = np.flatnonzero(joins[:place, place])
+        if not len(near):
             continue
         joined = order[near]
         slopes = blocks[joined, v].reshape(len(near) * m, m)  # of one neighbour, which is white
         within = implied[: place * m, near[0] * m : (near[0] + 1) * m]
         if len(near) > 1:
-            inside = (np.array(near)[:, None] * m + np.arange(m)).reshape(-1)
+            inside = (near[:, None] * m + np.arange(m)).reshape(-1)
             within = implied[: place * m, inside]
             between = within[inside]
             slopes = np.linalg.solve(between + np.diag(np.repeat(ridges[joined, v], m)), slopes)

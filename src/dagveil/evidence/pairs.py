@@ -252,7 +252,7 @@ class PairEvidence:
         c = self.covariance
         shared = c.draw_margins(rng, draws)
         total = np.sqrt(c.total_noise) * rng.standard_normal(draws)
-        statistic = np.zeros((draws, len(questions)))
+        p_value = np.ones((draws, len(questions)))  # of questions about constant columns, too
         for rows, wald in self.walds(questions):
             x, y = questions.x[rows], questions.y[rows]
             a, b = int(c.size[x[0]]), int(c.size[y[0]])
@@ -273,12 +273,12 @@ class PairEvidence:
             step = max(1, CELLS_PER_BATCH // (len(rows) * mixing.shape[2]))
             for start in range(0, draws, step):
                 part = slice(start, start + step)
-                drawn = rng.standard_normal((len(statistic[part]), len(rows), a * b))
+                drawn = rng.standard_normal((len(shared[part]), len(rows), a * b))
                 alike = np.broadcast_to(total[part, None, None], (*drawn.shape[:2], 1))
                 parts = np.concatenate([drawn, shared[part, x, :a], shared[part, y, :b], alike], axis=2)
                 white = parts.transpose(1, 0, 2) @ mixing.transpose(0, 2, 1)
-                statistic[part, rows] = np.einsum("qti,qti->tq", white, white)
-        return self._judge(questions, statistic).p_value
+                p_value[part, rows] = chi_square_tail(a * b, np.einsum("qti,qti->tq", white, white))
+        return p_value
 
     def wald(self, questions: Questions) -> Wald:
         """Return u and C for questions whose columns x have one size, and likewise y."""
@@ -471,6 +471,18 @@ class RedrawnEvidence(PairEvidence):
         found = self._source.test(questions)
         freedom = np.maximum(found.freedom, 1.0)
         return self._rng.noncentral_chisquare(freedom, np.maximum(found.statistic - freedom, 0.0))
+
+
+def chi_square_tail(freedom: int, statistic: Floats) -> Floats:
+    """Return what `scipy.special.chdtrc` does, by the finite sum that whole degrees of freedom have: far faster."""
+    half = statistic / 2
+    term = np.exp(-half) * (2 * np.sqrt(half / math.pi) if freedom % 2 else 1.0)
+    tail: Floats = special.erfc(np.sqrt(half)) if freedom % 2 else np.zeros_like(half)
+    # the terms are e^-h h^s / Γ(s + 1) for s from 0 or 1/2 to freedom/2 - 1
+    for twice in range(2 + freedom % 2, freedom + 1, 2):
+        tail += term
+        term *= half * 2 / twice
+    return tail
 
 
 def keep_excess(statistic: Floats, freedom: Floats) -> Floats:

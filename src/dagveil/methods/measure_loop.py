@@ -186,11 +186,10 @@ def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> 
     column = {name: i for i, name in enumerate(rounds.margins)}
     levels = np.array([len(counts) for counts in margins])
     rows = max(float(margins[0].sum()), 1.0)
-    contrasts, spread = np.zeros((len(levels), levels.max())), np.empty(len(levels))
+    contrasts, shares = np.zeros((2, len(levels), levels.max()))
     for i, counts in enumerate(margins):
-        contrasts[i, : len(counts)] = counts - counts.mean()
-        shares = np.clip(counts / rows, 0.0, 1.0)
-        spread[i] = math.sqrt(max(1.0 - float(shares @ shares), 0.0))
+        contrasts[i, : len(counts)], shares[i, : len(counts)] = counts - counts.mean(), counts / rows
+    spread = np.sqrt(np.maximum(1.0 - (np.clip(shares, 0.0, 1.0) ** 2).sum(axis=1), 0.0))
     place = np.full(len(levels), -1)  # among the columns that were measured
     if measured:
         evidence = rounds.evidence()
