@@ -122,39 +122,50 @@ class PairEvidence:
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
-        return self._judge(questions, self._recall(questions))
+        return self._judge(questions, self._recall(questions)[:, 0])
 
     def _recall(self, questions: Questions) -> Floats:
-        """Return T of each question; those that were asked before are looked up: searches and arrows share many."""
+        """Return T of each question, and with one conditioning column efficiency and odds besides, shape (q, 3).
+
+        Those that were asked before are looked up: searches, arrows and redraws share many.
+        """
         d, order = len(self.columns), questions.order
         if (order + 2) * math.log2(d) >= 62:  # numbers of questions would not fit into a word
-            return self._statistic(questions)
+            return self._compute(questions)
         ends = np.sort(np.column_stack([questions.x, questions.y]), axis=1)
         numbers = np.hstack([ends, np.sort(questions.given, axis=1)]) @ d ** np.arange(order + 2, dtype=np.int64)
-        asked, found = self._remembered.get(order, (np.empty(0, dtype=np.int64), np.empty(0)))
+        asked, found = self._remembered.get(order, (np.empty(0, dtype=np.int64), np.empty((0, 3))))
         place = np.searchsorted(asked, numbers)
         known = np.append(asked, -1)[place] == numbers
-        statistic = np.append(found, 0.0)[place]
+        recalled = np.vstack([found, np.zeros((1, 3))])[place]
         if not known.all():
             missing = np.flatnonzero(~known)
             new, first, again = np.unique(numbers[missing], return_index=True, return_inverse=True)
-            answers = self._statistic(questions.select(missing[first]))
-            statistic[missing] = answers[again]
+            answers = self._compute(questions.select(missing[first]))
+            recalled[missing] = answers[again]
             if len(asked) + len(new) <= CELLS_PER_BATCH:
                 place = np.argsort(np.concatenate([asked, new]), kind="stable")
                 self._remembered[order] = (
                     np.concatenate([asked, new])[place],
                     np.concatenate([found, answers])[place],
                 )
-        return statistic
+        return recalled
 
-    def _statistic(self, questions: Questions) -> Floats:
-        """Compute T of each question with a conditioning set."""
-        questions = self._small_first(questions)
-        statistic = np.zeros(len(questions))
-        for rows, wald in self.all_walds(questions):
-            statistic[rows] = wald.statistic()
-        return statistic
+    def _compute(self, questions: Questions) -> Floats:
+        """Compute what `_recall` returns; nothing is known of constant columns."""
+        found = np.zeros((len(questions), 3))
+        for rows, wald in self.all_walds(self._small_first(questions)):
+            found[rows, 0] = wald.statistic()
+            if questions.order == 1:
+                found[rows, 1], found[rows, 2] = wald.efficiency(), wald.odds(self.covariance.n_rows)
+        return found
+
+    def _ask_each(self, questions: Questions, ask: Callable[[Wald], Floats]) -> Floats:
+        """Return what is asked of the Wald statistic of each question; 0 of constant columns."""
+        found = np.zeros(len(questions))
+        for rows, wald in self.all_walds(self._small_first(questions)):
+            found[rows] = ask(wald)
+        return found
 
     def _small_first(self, questions: Questions) -> Questions:
         """Swap x and y where x has more levels: answers do not change, and fewer groups have to be formed."""
@@ -173,10 +184,11 @@ class PairEvidence:
 
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question, against none or next to none."""
-        odds = np.zeros(len(questions))
-        for rows, wald in self.all_walds(self._small_first(questions)):
-            odds[rows] = wald.odds(self.covariance.n_rows)
-        joint = self._compared(questions)
+        if questions.order == 1:
+            return self._recall(questions)[:, 2]
+        odds, joint = np.zeros(len(questions)), self._compared(questions)
+        alone = np.delete(np.arange(len(questions)), joint)
+        odds[alone] = self._ask_each(questions.select(alone), lambda wald: wald.odds(self.covariance.n_rows))
         odds[joint] = self.remainder(questions.select(joint)).odds(self.covariance.n_rows)
         return odds
 
@@ -215,10 +227,7 @@ class PairEvidence:
 
     def efficiency(self, questions: Questions) -> Floats:
         """Return the share of information that noise leaves to the test of each question."""
-        share = np.zeros(len(questions))
-        for rows, wald in self.all_walds(self._small_first(questions)):
-            share[rows] = wald.efficiency()
-        return share
+        return self._recall(questions)[:, 1] if questions.order == 1 else self._ask_each(questions, Wald.efficiency)
 
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
         """Return evidence with fresh noise and fresh sampling around what was estimated."""
@@ -455,7 +464,7 @@ class RedrawnEvidence(PairEvidence):
     def odds(self, questions: Questions) -> Floats:
         """Return about the log Bayes factor that fresh noise could have given."""
         share, room = self._source.power(questions)
-        odds: Floats = (share * self._recall(questions) - room) / 2
+        odds: Floats = (share * self._recall(questions)[:, 0] - room) / 2
         joint = self._compared(questions)
         left = self._source.remainder(questions.select(joint)).redraw(self._rng)
         odds[joint] = left.odds(self.covariance.n_rows)
@@ -465,12 +474,13 @@ class RedrawnEvidence(PairEvidence):
         """Return that of the released evidence."""
         return self._source.efficiency(questions)
 
-    def _statistic(self, questions: Questions) -> Floats:
-        if not questions.order:
-            return super()._statistic(questions)
-        found = self._source.test(questions)
-        freedom = np.maximum(found.freedom, 1.0)
-        return self._rng.noncentral_chisquare(freedom, np.maximum(found.statistic - freedom, 0.0))
+    def _compute(self, questions: Questions) -> Floats:
+        found = super()._compute(questions) if not questions.order else np.zeros((len(questions), 3))
+        if questions.order:
+            released = self._source.test(questions)
+            freedom = np.maximum(released.freedom, 1.0)
+            found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
+        return found
 
 
 def chi_square_tail(freedom: int, statistic: Floats) -> Floats:
