@@ -103,8 +103,14 @@ class PairEvidence:
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units."""
-        c = self.covariance
         strength = np.zeros(len(questions))
+        for rows, u in self._partials(questions):
+            strength[rows] = np.einsum("qab,qab->q", u, u)
+        return strength
+
+    def _partials(self, questions: Questions) -> Iterator[tuple[Rows, Floats]]:
+        """Yield rows of the batch and their u by main effects, padded."""
+        c = self.covariance
         for rows in self._chunks(questions):
             chosen = questions.select(rows)
             u = c.blocks[chosen.x, chosen.y]
@@ -117,8 +123,7 @@ class PairEvidence:
                 inverse = invert_sets(self._between(sets, s))[place]
                 to_x, to_y = (self._towards(end, chosen.given, u.shape[1], s) for end in (chosen.x, chosen.y))
                 u = u - to_x @ inverse @ to_y.transpose(0, 2, 1)
-            strength[rows] = np.einsum("qab,qab->q", u, u)
-        return strength
+            yield rows, u
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
@@ -203,18 +208,18 @@ class PairEvidence:
         """
         questions = self._small_first(questions)
         q, m = len(questions), self.covariance.blocks.shape[2]
-        before, smallest = np.zeros((q, m * m)), np.full(q, np.inf)
+        before, smallest = np.zeros((q, m, m)), np.full(q, np.inf)
         for dropped in range(questions.order):
             smaller = Questions(questions.x, questions.y, np.delete(questions.given, dropped, axis=1))
-            for rows, wald in self.all_walds(smaller):
-                size = (wald.partial**2).sum(axis=1)
+            for rows, u in self._partials(smaller):
+                size = np.einsum("qab,qab->q", u, u)
                 less = size < smallest[rows]
-                rows = rows[less]
-                smallest[rows], before[rows, : wald.partial.shape[1]] = size[less], wald.partial[less]
+                smallest[rows[less]], before[rows[less]] = size[less], u[less]
         left = Remainder(np.zeros(q), np.zeros(q), np.zeros(q))
         for rows, wald in self.all_walds(questions):
             marginal = self.wald(Questions(questions.x[rows], questions.y[rows], questions.given[rows, :0]))
-            part = wald.compare(before[rows, : wald.partial.shape[1]], marginal.covariance)
+            a, b = self.covariance.size[[questions.x[rows[0]], questions.y[rows[0]]]]
+            part = wald.compare(before[rows, :a, :b].reshape(len(rows), -1), marginal.covariance)
             left.share[rows], left.information[rows], left.whole[rows] = part.share, part.information, part.whole
         return left
 
