@@ -45,11 +45,18 @@ class PairChoices:
         self._gate = gate
         self._relation = relation
         self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
-        self._exact = dict(zip(pairs, table.counts_many(pairs), strict=True))
         self._lattice = table.lattice
+        by_shape: dict[tuple[int, ...], list[tuple[Pair, NDArray[np.int64]]]] = {}
+        for pair, counts in zip(pairs, table.counts_many(pairs), strict=True):
+            by_shape.setdefault(counts.shape, []).append((pair, counts))
+        self._centred = {
+            shape: centre_counts(np.stack([counts for _, counts in alike])) for shape, alike in by_shape.items()
+        }
+        # the shape of each pair's table, and where it stands among those
+        self._place = {pair: (shape, i) for shape, alike in by_shape.items() for i, (pair, _) in enumerate(alike)}
 
     def __repr__(self) -> str:
-        return f"PairChoices({len(self._exact)} pairs)"
+        return f"PairChoices({len(self._place)} pairs)"
 
     def choose_forest(
         self, pairs: Sequence[Pair], expected: Sequence[Expectation], count: int, share: Fraction, label: str
@@ -58,7 +65,7 @@ class PairChoices:
 
         All of it costs this share of the run's budget.
         """
-        if not self._exact.keys() >= set(pairs):
+        if not self._place.keys() >= set(pairs):
             raise BudgetError("a choice among pairs that were not opened; open them first.")
         if sorted(place for one in expected for place in one.places) != list(range(len(pairs))):
             raise BudgetError("something must be expected of every pair, once.")
@@ -78,9 +85,11 @@ class PairChoices:
         sensitivity = interactions_squared_sensitivity(self._relation, pairs[:1], self._levels)
         if not sensitivity:  # a column with one level
             return [0] * len(pairs)
-        counts = [self._exact[pair] for pair in pairs]
-        exact = np.concatenate(counts).reshape(len(pairs), *counts[0].shape)
-        return distances_in_records(centre_counts(exact), expected, sensitivity, self._lattice)
+        shapes, places = zip(*(self._place[pair] for pair in pairs), strict=True)
+        if len(set(shapes)) > 1:
+            raise BudgetError("something must be expected of pairs of one shape at a time.")
+        exact = self._centred[shapes[0]][list(places)]
+        return distances_in_records(exact, expected, sensitivity, self._lattice)
 
 
 def distances_in_records(
@@ -136,15 +145,20 @@ class Forest:
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         place = {name: number for number, name in enumerate(dict.fromkeys(name for pair in pairs for name in pair))}
-        self._columns = len(place)
-        self._pairs = [(place[first], place[second]) for first, second in pairs]
-        self._ends = np.array(self._pairs, dtype=np.intp).reshape(-1, 2).T
+        self._alone = np.arange(len(place))
+        self._ends = (
+            np.array([(place[first], place[second]) for first, second in pairs], dtype=np.intp).reshape(-1, 2).T
+        )
+        self._joined: list[int] = []
+        self._part = self._alone  # in which part of the forest of those that are joined each column is
 
     def allowed(self, chosen: Sequence[int]) -> NDArray[np.intp]:
         """Return the places of the pairs whose columns those at these places do not connect yet."""
-        group = list(range(self._columns))
-        for first, second in (self._pairs[place] for place in chosen):
-            joined, other = group[first], group[second]
-            group = [joined if old == other else old for old in group]
-        first, second = np.array(group)[self._ends]
+        if list(chosen[: len(self._joined)]) != self._joined:
+            self._joined, self._part = [], self._alone
+        for place in chosen[len(self._joined) :]:
+            first, second = self._part[self._ends[:, place]]
+            self._part = np.where(self._part == second, first, self._part)
+        self._joined = list(chosen)
+        first, second = self._part[self._ends]
         return np.flatnonzero(first != second)

@@ -232,7 +232,7 @@ def covariance_from_tables(
         group_known(margin, variance, hide=True, pairwise=name in pairwise)
         for name, margin, variance in zip(columns, margins, margin_variance, strict=True)
     )
-    kept = [int(of.max()) + 1 for of in groups]
+    kept = _count_kept(groups)
     widest = max(*kept, 2)
     stacked = np.zeros((len(pairs), widest, widest))
     for row, (i, j, table) in enumerate(pairs):
@@ -268,7 +268,7 @@ def assemble_covariance(
       if they have noise in every cell.
     """
     d, m = len(columns), pairs.counts.shape[2] - 1
-    kept = [int(of.max()) + 1 for of in groups]
+    kept = _count_kept(groups)
     probabilities = np.zeros((d, m + 1))
     margin_noise = np.zeros((d, m + 1))
     table_spread = np.zeros((d, m, m))
@@ -380,6 +380,13 @@ def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Flo
     return [sums[k, : levels[k]] / weights[k] for k in range(d)], 1.0 / weights
 
 
+def _count_kept(groups: Sequence[NDArray[np.intp]]) -> list[int]:
+    """Return the number of kept levels of each column."""
+    ends = np.cumsum([len(of) for of in groups])
+    kept: list[int] = (np.maximum.reduceat(np.concatenate(groups), np.append(0, ends[:-1])) + 1).tolist()
+    return kept
+
+
 def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray[np.intp]:
     """Merge the rarest levels until at most LEVELS_KEPT are left, and of those that are merged what noise hides.
 
@@ -388,9 +395,9 @@ def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray
     levels = len(margin)
     seen = max(2, int(np.count_nonzero(margin > HIDDEN * np.sqrt(variance))))
     most = levels if levels <= LEVELS_KEPT else LEVELS_KEPT - 1
-    keep = np.argsort(-margin, kind="stable")[: min(most, seen) if hide or most < levels else levels]
-    if len(keep) == levels:
+    if most == levels and (not hide or seen >= levels):
         return np.arange(levels, dtype=np.intp)
+    keep = np.argsort(-margin, kind="stable")[: min(most, seen) if hide or most < levels else levels]
     rest = levels - len(keep)
     lost = margin.sum() - margin[keep].sum() <= HIDDEN * np.sqrt(rest * variance)
     groups = np.full(levels, len(keep), dtype=np.intp)

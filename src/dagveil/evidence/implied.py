@@ -31,28 +31,29 @@ def implied_blocks(evidence: PairEvidence, first: int | None = None) -> Floats:
     traces = np.trace(c.spread, axis1=1, axis2=2)
     freedom = np.maximum(np.outer(c.size, c.size), 1)
     ridges = RIDGE + np.minimum(1.0, np.where(measured, c.noise, 0.0) * np.outer(traces, traces) / freedom)
-    # columns of one table side by side, so that several of them are one slice of rows
-    implied = np.zeros((d, m, d * m))
-    inside = np.arange(m)
-    for place in range(d):
-        implied[place, inside, place * m + inside] = 1.0
-    for v, before in _order(strength, first):
-        near = [z for z in before if strength[z, v] > 0]
-        if not near:
+    order, implied = _order(strength, first), np.eye(d * m)
+    joins = strength[np.ix_(order, order)] > 0
+    # rows and columns in this order, so that those that came before are a slice
+    for place, v in enumerate(order.tolist()):
+        near = np.flatnonzero(joins[:place, place])
+        if not len(near):
             continue
-        towards = blocks[near, v].reshape(len(near) * m, m)
-        within = (np.array(near)[:, None] * m + inside).reshape(-1)
-        slopes = towards  # of one neighbour, which is white
+        joined = order[near]
+        slopes = blocks[joined, v].reshape(len(near) * m, m)  # of one neighbour, which is white
+        within = implied[: place * m, near[0] * m : (near[0] + 1) * m]
         if len(near) > 1:
-            between = implied[near][:, :, within].reshape(len(near) * m, -1)
-            slopes = np.linalg.solve(between + np.diag(np.repeat(ridges[near, v], m)), towards)
+            inside = (near[:, None] * m + np.arange(m)).reshape(-1)
+            within = implied[: place * m, inside]
+            between = within[inside]
+            slopes = np.linalg.solve(between + np.diag(np.repeat(ridges[joined, v], m)), slopes)
             explained = float(np.linalg.eigvalsh(slopes.T @ between @ slopes)[-1])
             if explained > LARGEST:
                 slopes *= np.sqrt(LARGEST / explained)
-        found = (implied[before][:, :, within].reshape(len(before) * m, -1) @ slopes).reshape(len(before), m, m)
-        implied[before, :, v * m : (v + 1) * m] = found
-        implied[v].reshape(m, d, m)[:, before] = found.transpose(2, 0, 1)
-    return implied.reshape(d, m, d, m).transpose(0, 2, 1, 3)
+        found = within @ slopes
+        implied[: place * m, place * m : (place + 1) * m] = found
+        implied[place * m : (place + 1) * m, : place * m] = found.T
+    back = np.argsort(order)
+    return implied.reshape(d, m, d, m).transpose(0, 2, 1, 3)[back[:, None], back]
 
 
 def _shrink(evidence: PairEvidence, measured: NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -63,26 +64,26 @@ def _shrink(evidence: PairEvidence, measured: NDArray[np.bool_]) -> tuple[Floats
     squares = np.einsum("qab,qab->q", found, found)
     kept = np.maximum(evidence.association()[x, y], 0.0) / np.maximum(squares, 1e-300)
     found = found * np.minimum(kept, 1.0)[:, None, None]
-    sizes = np.linalg.norm(found, ord=2, axis=(1, 2))
-    found *= np.minimum(1.0, LARGEST / np.maximum(sizes, 1e-300))[:, None, None]
+    # few are long enough as a whole to be too strong in one direction
+    long = np.flatnonzero(np.einsum("qab,qab->q", found, found) > LARGEST**2)
+    found[long] *= np.minimum(1.0, LARGEST / np.linalg.norm(found[long], ord=2, axis=(1, 2)))[:, None, None]
     blocks, strength = np.zeros_like(c.blocks), np.zeros(measured.shape)
     blocks[x, y], strength[x, y] = found, np.einsum("qab,qab->q", found, found)
     return blocks, strength
 
 
-def _order(strength: Floats, first: int | None) -> list[tuple[int, list[int]]]:
-    """Return the columns, each most strongly joined to those before, and what came before each."""
+def _order(strength: Floats, first: int | None) -> NDArray[np.intp]:
+    """Return the columns, each most strongly joined to those before; of equal ones that with the most dependence."""
     total = strength.sum(axis=1)
-    joined = np.full(len(strength), -1.0)
-    before: list[int] = []
-    order: list[tuple[int, list[int]]] = []
-    left = set(range(len(strength)))
-    v = int(total.argmax()) if first is None else first
-    while left:
-        order.append((v, list(before)))
-        before.append(v)
-        left.discard(v)
-        joined = np.maximum(joined, strength[v])
-        if left:
-            v = max(left, key=lambda z: (joined[z], total[z]))
-    return order
+    ranked = np.argsort(-total, kind="stable")
+    strength = strength[np.ix_(ranked, ranked)]
+    joined = np.full(len(ranked), -1.0)
+    left = np.ones(len(ranked), dtype=bool)
+    v = 0 if first is None else int(np.flatnonzero(ranked == first)[0])
+    order = []
+    for _ in ranked:
+        order.append(v)
+        left[v] = False
+        joined = np.where(left, np.maximum(joined, strength[v]), -np.inf)
+        v = int(joined.argmax())
+    return ranked[order]

@@ -103,8 +103,14 @@ class PairEvidence:
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units."""
-        c = self.covariance
         strength = np.zeros(len(questions))
+        for rows, u in self._partials(questions):
+            strength[rows] = np.einsum("qab,qab->q", u, u)
+        return strength
+
+    def _partials(self, questions: Questions) -> Iterator[tuple[Rows, Floats]]:
+        """Yield rows of the batch and their u by main effects, padded."""
+        c = self.covariance
         for rows in self._chunks(questions):
             chosen = questions.select(rows)
             u = c.blocks[chosen.x, chosen.y]
@@ -117,44 +123,54 @@ class PairEvidence:
                 inverse = invert_sets(self._between(sets, s))[place]
                 to_x, to_y = (self._towards(end, chosen.given, u.shape[1], s) for end in (chosen.x, chosen.y))
                 u = u - to_x @ inverse @ to_y.transpose(0, 2, 1)
-            strength[rows] = np.einsum("qab,qab->q", u, u)
-        return strength
+            yield rows, u
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
-        return self._judge(questions, self._recall(questions))
+        return self._judge(questions, self._recall(questions)[:, 0])
 
     def _recall(self, questions: Questions) -> Floats:
-        """Return T of each question; those that were asked before are looked up: searches and arrows share many."""
+        """Return T of each question, and with one conditioning column efficiency and odds besides, shape (q, 3).
+
+        Those that were asked before are looked up: searches, arrows and redraws share many.
+        """
         d, order = len(self.columns), questions.order
         if (order + 2) * math.log2(d) >= 62:  # numbers of questions would not fit into a word
-            return self._statistic(questions)
+            return self._compute(questions)
         ends = np.sort(np.column_stack([questions.x, questions.y]), axis=1)
         numbers = np.hstack([ends, np.sort(questions.given, axis=1)]) @ d ** np.arange(order + 2, dtype=np.int64)
-        asked, found = self._remembered.get(order, (np.empty(0, dtype=np.int64), np.empty(0)))
+        asked, found = self._remembered.get(order, (np.empty(0, dtype=np.int64), np.empty((0, 3))))
         place = np.searchsorted(asked, numbers)
         known = np.append(asked, -1)[place] == numbers
-        statistic = np.append(found, 0.0)[place]
+        recalled = np.vstack([found, np.zeros((1, 3))])[place]
         if not known.all():
             missing = np.flatnonzero(~known)
             new, first, again = np.unique(numbers[missing], return_index=True, return_inverse=True)
-            answers = self._statistic(questions.select(missing[first]))
-            statistic[missing] = answers[again]
+            answers = self._compute(questions.select(missing[first]))
+            recalled[missing] = answers[again]
             if len(asked) + len(new) <= CELLS_PER_BATCH:
                 place = np.argsort(np.concatenate([asked, new]), kind="stable")
                 self._remembered[order] = (
                     np.concatenate([asked, new])[place],
                     np.concatenate([found, answers])[place],
                 )
-        return statistic
+        return recalled
 
-    def _statistic(self, questions: Questions) -> Floats:
-        """Compute T of each question with a conditioning set."""
-        questions = self._small_first(questions)
-        statistic = np.zeros(len(questions))
-        for rows, wald in self.all_walds(questions):
-            statistic[rows] = wald.statistic()
-        return statistic
+    def _compute(self, questions: Questions) -> Floats:
+        """Compute what `_recall` returns; nothing is known of constant columns."""
+        found = np.zeros((len(questions), 3))
+        for rows, wald in self.all_walds(self._small_first(questions)):
+            found[rows, 0] = wald.statistic()
+            if questions.order == 1:
+                found[rows, 1], found[rows, 2] = wald.efficiency(), wald.odds(self.covariance.n_rows)
+        return found
+
+    def _ask_each(self, questions: Questions, ask: Callable[[Wald], Floats]) -> Floats:
+        """Return what is asked of the Wald statistic of each question; 0 of constant columns."""
+        found = np.zeros(len(questions))
+        for rows, wald in self.all_walds(self._small_first(questions)):
+            found[rows] = ask(wald)
+        return found
 
     def _small_first(self, questions: Questions) -> Questions:
         """Swap x and y where x has more levels: answers do not change, and fewer groups have to be formed."""
@@ -173,10 +189,11 @@ class PairEvidence:
 
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question, against none or next to none."""
-        odds = np.zeros(len(questions))
-        for rows, wald in self.all_walds(self._small_first(questions)):
-            odds[rows] = wald.odds(self.covariance.n_rows)
-        joint = self._compared(questions)
+        if questions.order == 1:
+            return self._recall(questions)[:, 2]
+        odds, joint = np.zeros(len(questions)), self._compared(questions)
+        alone = np.delete(np.arange(len(questions)), joint)
+        odds[alone] = self._ask_each(questions.select(alone), lambda wald: wald.odds(self.covariance.n_rows))
         odds[joint] = self.remainder(questions.select(joint)).odds(self.covariance.n_rows)
         return odds
 
@@ -191,18 +208,18 @@ class PairEvidence:
         """
         questions = self._small_first(questions)
         q, m = len(questions), self.covariance.blocks.shape[2]
-        before, smallest = np.zeros((q, m * m)), np.full(q, np.inf)
+        before, smallest = np.zeros((q, m, m)), np.full(q, np.inf)
         for dropped in range(questions.order):
             smaller = Questions(questions.x, questions.y, np.delete(questions.given, dropped, axis=1))
-            for rows, wald in self.all_walds(smaller):
-                size = (wald.partial**2).sum(axis=1)
+            for rows, u in self._partials(smaller):
+                size = np.einsum("qab,qab->q", u, u)
                 less = size < smallest[rows]
-                rows = rows[less]
-                smallest[rows], before[rows, : wald.partial.shape[1]] = size[less], wald.partial[less]
+                smallest[rows[less]], before[rows[less]] = size[less], u[less]
         left = Remainder(np.zeros(q), np.zeros(q), np.zeros(q))
         for rows, wald in self.all_walds(questions):
             marginal = self.wald(Questions(questions.x[rows], questions.y[rows], questions.given[rows, :0]))
-            part = wald.compare(before[rows, : wald.partial.shape[1]], marginal.covariance)
+            a, b = self.covariance.size[[questions.x[rows[0]], questions.y[rows[0]]]]
+            part = wald.compare(before[rows, :a, :b].reshape(len(rows), -1), marginal.covariance)
             left.share[rows], left.information[rows], left.whole[rows] = part.share, part.information, part.whole
         return left
 
@@ -215,10 +232,7 @@ class PairEvidence:
 
     def efficiency(self, questions: Questions) -> Floats:
         """Return the share of information that noise leaves to the test of each question."""
-        share = np.zeros(len(questions))
-        for rows, wald in self.all_walds(self._small_first(questions)):
-            share[rows] = wald.efficiency()
-        return share
+        return self._recall(questions)[:, 1] if questions.order == 1 else self._ask_each(questions, Wald.efficiency)
 
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
         """Return evidence with fresh noise and fresh sampling around what was estimated."""
@@ -252,7 +266,7 @@ class PairEvidence:
         c = self.covariance
         shared = c.draw_margins(rng, draws)
         total = np.sqrt(c.total_noise) * rng.standard_normal(draws)
-        statistic = np.zeros((draws, len(questions)))
+        p_value = np.ones((draws, len(questions)))  # of questions about constant columns, too
         for rows, wald in self.walds(questions):
             x, y = questions.x[rows], questions.y[rows]
             a, b = int(c.size[x[0]]), int(c.size[y[0]])
@@ -262,16 +276,23 @@ class PairEvidence:
             if c.lost is not None:
                 own = own + c.lost[x, y, None, None] * np.eye(a * b)
             whiten = np.linalg.inv(np.linalg.cholesky(wald.covariance))
-            mixing = whiten @ np.linalg.cholesky(own)
-            step = max(1, CELLS_PER_BATCH // (len(rows) * a * b))
+            # what a pair has to itself, the noise of both margins, and that of the number of rows, side by side
+            ways = [
+                np.einsum("ij,qb->qibj", np.eye(a), right),
+                np.einsum("qa,ij->qaij", left, np.eye(b)),
+                np.einsum("qa,qb->qab", left, right)[..., None],
+            ]
+            moved = np.concatenate([way.reshape(len(rows), a * b, -1) for way in ways], axis=2)
+            mixing = whiten @ np.concatenate([np.linalg.cholesky(own), moved], axis=2)
+            step = max(1, CELLS_PER_BATCH // (len(rows) * mixing.shape[2]))
             for start in range(0, draws, step):
                 part = slice(start, start + step)
-                drawn = rng.standard_normal((len(statistic[part]), len(rows), a * b))
-                moved = shared[part, x, :a, None] * right[:, None, :] + left[:, :, None] * shared[part, y, None, :b]
-                moved += total[part, None, None, None] * (left[:, :, None] * right[:, None, :])
-                white = mixing @ drawn[..., None] + whiten @ moved.reshape(*drawn.shape, 1)
-                statistic[part, rows] = (white * white).sum(axis=(2, 3))
-        return self._judge(questions, statistic).p_value
+                drawn = rng.standard_normal((len(shared[part]), len(rows), a * b))
+                alike = np.broadcast_to(total[part, None, None], (*drawn.shape[:2], 1))
+                parts = np.concatenate([drawn, shared[part, x, :a], shared[part, y, :b], alike], axis=2)
+                white = parts.transpose(1, 0, 2) @ mixing.transpose(0, 2, 1)
+                p_value[part, rows] = chi_square_tail(a * b, np.einsum("qti,qti->tq", white, white))
+        return p_value
 
     def wald(self, questions: Questions) -> Wald:
         """Return u and C for questions whose columns x have one size, and likewise y."""
@@ -448,7 +469,7 @@ class RedrawnEvidence(PairEvidence):
     def odds(self, questions: Questions) -> Floats:
         """Return about the log Bayes factor that fresh noise could have given."""
         share, room = self._source.power(questions)
-        odds: Floats = (share * self._recall(questions) - room) / 2
+        odds: Floats = (share * self._recall(questions)[:, 0] - room) / 2
         joint = self._compared(questions)
         left = self._source.remainder(questions.select(joint)).redraw(self._rng)
         odds[joint] = left.odds(self.covariance.n_rows)
@@ -458,12 +479,25 @@ class RedrawnEvidence(PairEvidence):
         """Return that of the released evidence."""
         return self._source.efficiency(questions)
 
-    def _statistic(self, questions: Questions) -> Floats:
-        if not questions.order:
-            return super()._statistic(questions)
-        found = self._source.test(questions)
-        freedom = np.maximum(found.freedom, 1.0)
-        return self._rng.noncentral_chisquare(freedom, np.maximum(found.statistic - freedom, 0.0))
+    def _compute(self, questions: Questions) -> Floats:
+        found = super()._compute(questions) if not questions.order else np.zeros((len(questions), 3))
+        if questions.order:
+            released = self._source.test(questions)
+            freedom = np.maximum(released.freedom, 1.0)
+            found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
+        return found
+
+
+def chi_square_tail(freedom: int, statistic: Floats) -> Floats:
+    """Return what `scipy.special.chdtrc` does, by the finite sum that whole degrees of freedom have: far faster."""
+    half = statistic / 2
+    term = np.exp(-half) * (2 * np.sqrt(half / math.pi) if freedom % 2 else 1.0)
+    tail: Floats = special.erfc(np.sqrt(half)) if freedom % 2 else np.zeros_like(half)
+    # the terms are e^-h h^s / Γ(s + 1) for s from 0 or 1/2 to freedom/2 - 1
+    for twice in range(2 + freedom % 2, freedom + 1, 2):
+        tail += term
+        term *= half * 2 / twice
+    return tail
 
 
 def keep_excess(statistic: Floats, freedom: Floats) -> Floats:

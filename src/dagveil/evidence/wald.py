@@ -280,7 +280,7 @@ def regress(
     noises[:, k + 2] = left[:, :, None] * left[:, None, :]
     levels = np.zeros((r, k, a, s + 1))
     levels[..., :s] = by_block @ sets.whitener[place]
-    levels -= levels @ sets.probabilities[place][..., None]
+    levels -= np.einsum("rkas,rks->rka", levels, sets.probabilities[place])[..., None]
     if within is None:
         # the noise that B_x K_Sx has on top is given back: tr([K_SS⁻¹]_aa R_a) per block
         traces = np.einsum("rkskt,rkts->rk", sets.inverse[place].reshape(r, k, s, k, s), set_spread)
@@ -349,7 +349,7 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
         )
     margins = margins.reshape(q, a * b, -1)
     c += (margins * weights.margins[:, None]) @ margins.transpose(0, 2, 1)
-    c += weights.allowance[:, None, None] * np.eye(a * b)
+    np.einsum("qii->qi", c)[:] += weights.allowance[:, None]
     if weights.lost is not None:
         k, of = weights.lost.shape[1] - 2, weights.strata[:, :, None]
         first, second = (

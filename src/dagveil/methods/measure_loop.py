@@ -19,7 +19,7 @@ import numpy as np
 from dagveil.curator import Curator
 from dagveil.curator.pair_choices import Expectation
 from dagveil.evidence.bundle import Stage, independence_from
-from dagveil.evidence.covariance import merge_matrix
+from dagveil.evidence.covariance import OneHotCovariance
 from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
@@ -182,44 +182,55 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
 
 def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> list[Expectation]:
     """Return what the margins, and a model of what was measured, say of each pair; those of one shape together."""
-    singles = rounds.margins
-    rows = max(float(next(iter(singles.values())).counts.sum()), 1.0)
-    contrasts = {name: table.counts - table.counts.mean() for name, table in singles.items()}
-    shares = {name: np.clip(table.counts / rows, 0.0, 1.0) for name, table in singles.items()}
-    spread = {name: math.sqrt(max(1.0 - float(p @ p), 0.0)) for name, p in shares.items()}
-    place: dict[str, int] = {}
+    margins = [table.counts for table in rounds.margins.values()]
+    column = {name: i for i, name in enumerate(rounds.margins)}
+    levels = np.array([len(counts) for counts in margins])
+    rows = max(float(margins[0].sum()), 1.0)
+    contrasts, shares = np.zeros((2, len(levels), levels.max()))
+    for i, counts in enumerate(margins):
+        contrasts[i, : len(counts)], shares[i, : len(counts)] = counts - counts.mean(), counts / rows
+    spread = np.sqrt(np.maximum(1.0 - (np.clip(shares, 0.0, 1.0) ** 2).sum(axis=1), 0.0))
+    place = np.full(len(levels), -1)  # among the columns that were measured
     if measured:
         evidence = rounds.evidence()
-        c, place = evidence.covariance, {name: i for i, name in enumerate(evidence.columns)}
+        c = evidence.covariance
+        place[[column[name] for name in evidence.columns]] = np.arange(len(evidence.columns))
         # blocks of other pairs are filled in by one model; another first column gives another one, and which one
         # depends on what was released only
         models = [c.blocks, implied_blocks(evidence, len(measured) % len(c.columns))]
-        lift = {name: _lift(c.root[i], c.groups[i], int(c.size[i])) for name, i in place.items()}
-    alike: dict[tuple[bool, int, int], list[int]] = {}
-    for number, (x, y) in enumerate(pairs):
-        kind = (x in place and y in place, len(contrasts[x]), len(contrasts[y]))
-        alike.setdefault(kind, []).append(number)
+        lift = _lift(c)
+    x, y = np.array([(column[first], column[second]) for first, second in pairs], dtype=np.intp).T
+    slack = math.sqrt(rows) * spread[x] * spread[y]
+    known = np.minimum(place[x], place[y]) >= 0
+    kinds = np.stack([known, levels[x], levels[y]])
     expected = []
-    for (known, *_), places in alike.items():
-        xs, ys = zip(*(pairs[number] for number in places), strict=True)
-        first, second = (np.stack([contrasts[name] for name in names]) for names in (xs, ys))
+    for kind in np.unique(kinds, axis=1).T:
+        places = np.flatnonzero((kinds == kind[:, None]).all(axis=0))
+        first, second = x[places], y[places]
+        a, b = levels[first[0]], levels[second[0]]
+        centre = contrasts[first, :a, None] * contrasts[second, None, :b] / rows
         moves: tuple[np.ndarray, ...] = ()
-        if known:
-            up, down = (np.stack([lift[name] for name in names]) for names in (xs, ys))
-            at = [place[name] for name in xs], [place[name] for name in ys]
-            moves = tuple(rows * up @ model[at] @ down.transpose(0, 2, 1) for model in models)
-        slack = np.array([math.sqrt(rows) * spread[x] * spread[y] for x, y in zip(xs, ys, strict=True)])
-        expected.append(Expectation(places, first[:, :, None] * second[:, None, :] / rows, moves, slack))
+        if known[places[0]]:
+            at = place[first], place[second]
+            up, down = lift[at[0], :a], lift[at[1], :b].transpose(0, 2, 1)
+            moves = tuple(rows * up @ model[at] @ down for model in models)
+        expected.append(Expectation(places.tolist(), centre, moves, slack[places]))
     return expected
 
 
-def _lift(root: np.ndarray, groups: np.ndarray, size: int) -> np.ndarray:
-    """Return the matrix from whitened directions of a column to its declared levels; merged ones share alike."""
-    inner = np.zeros((size + 1, root.shape[1]))
-    inner[:size] = root[:size]
-    inner[size] = -inner[:size].sum(axis=0)
-    merge = merge_matrix(groups)
-    return np.asarray((merge / merge.sum(axis=1, keepdims=True)).T @ inner)
+def _lift(c: OneHotCovariance) -> np.ndarray:
+    """Return the matrices from whitened directions of columns to their declared levels; merged ones share alike."""
+    d, m = c.shift.shape
+    inner = np.zeros((d, m + 1, m))
+    inner[:, :m] = c.root
+    inner[np.arange(d), c.size] = -c.root.sum(axis=1)
+    lift = np.zeros((d, max(map(len, c.groups)), m))
+    for i, groups in enumerate(c.groups):
+        kept = groups >= 0
+        lift[i, : len(groups)][kept] = (inner[i] / np.maximum(np.bincount(groups[kept], minlength=m + 1), 1)[:, None])[
+            groups[kept]
+        ]
+    return lift
 
 
 def find_open_ends(names: tuple[str, ...], skeleton: Skeleton) -> set[frozenset[str]]:

@@ -164,38 +164,33 @@ class BlockLaw:
 
 @lru_cache(maxsize=256)
 def _table(law: BlockLaw, bits: int) -> BlockTable:
+    """Carry lower bounds along; how far below they are at most is known beforehand (docs/proofs/exact-noise.md)."""
     work = bits + 64
-    one = 1 << work
-    weight_low = weight_high = one
-    ratio_low, ratio_high = exp_bounds(law.loss_above_block(0, law.width), law.denominator, work)
+    weight, total, small = 1 << work, 0, 1 << 60
+    ratio, ratio_high = exp_bounds(law.loss_above_block(0, law.width), law.denominator, work)
     # the ratio of neighbouring ratios does not depend on the block, because the loss is quadratic
-    step_low, step_high = exp_bounds(2 * law.quadratic * law.width**2, law.denominator, work)
-    sum_low = sum_high = 0
-    lows, highs, kept = [0], [0], []
-    small = 1 << 60
+    step, step_high = exp_bounds(2 * law.quadratic * law.width**2, law.denominator, work)
+    each = max(ratio_high - ratio, step_high - step) + 1
+    sums, kept = [0], []
     while True:
-        sum_low += weight_low
-        sum_high += weight_high
-        lows.append(sum_low)
-        highs.append(sum_high)
-        kept.append(ratio_low >> 64)
-        weight_low = (weight_low * ratio_low) >> work
-        weight_high = ((weight_high * ratio_high) >> work) + 1
-        ratio_low = (ratio_low * step_low) >> work
-        lower_ratio = ((ratio_high * step_high) >> work) + 1
-        ratio_high = lower_ratio if lower_ratio < ratio_high else ratio_high
+        total += weight
+        sums.append(total)
+        kept.append(ratio >> 64)
+        weight = (weight * ratio) >> work
+        ratio = (ratio * step) >> work
         # the tail is no smaller than its first weight, so that most blocks need no division
-        if weight_high < small:
+        if weight < small:
+            blocks = len(sums)
             # weights fall at least as fast as a geometric series with the present ratio
-            tail = (weight_high << work) // (one - ratio_high) + 1
+            room = (1 << work) - min(ratio + blocks * each, ratio_high)
+            tail = ((weight + blocks**2 * each) << work) // room + 1
             if tail < small:
                 break
-    all_low, all_high = sum_low, sum_high + tail
-    return BlockTable(
-        tuple([(low << bits) // all_high for low in lows]),
-        tuple([-((-high << bits) // all_low) for high in highs]),
-        tuple(kept),
-    )
+    missing = blocks**3 * each  # from a sum of lower bounds
+    whole = total + missing + tail
+    below = tuple([(edge << bits) // whole for edge in sums])
+    gap = ((2 * missing + tail) << bits) // total + 2
+    return BlockTable(below, (0, *[edge + gap for edge in below[1:]]), tuple(kept))
 
 
 @lru_cache(maxsize=256)
