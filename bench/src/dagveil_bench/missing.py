@@ -68,14 +68,14 @@ class Case:
 
 def draw_case(network: str, rows: int, seed: int) -> tuple[Dag, Columns, Schema]:
     """Return graph, complete columns, and a schema for them: numbers as floats, levels as texts."""
-    rng = np.random.default_rng([seed, rows])
     if network == "mixed":
-        dag = draw_graph(MIXED_COLUMNS, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        dag = draw_graph(MIXED_COLUMNS, rng)
         drawn = draw_rows(dag, rows, False, rng)
         levels = {name: column if column.dtype.kind == "f" else column.astype(str) for name, column in drawn.items()}
         return dag, levels, declare(drawn, rows, None)
     known = load_network(network)
-    codes = sample_codes(known, rows, rng)
+    codes = sample_codes(known, rows, np.random.default_rng([seed, rows]))
     texts = {name: np.array(known.levels[name])[column] for name, column in codes.items()}
     return known.dag(), texts, replace(network_schema(known, rows), reviewed=True, public=True)
 

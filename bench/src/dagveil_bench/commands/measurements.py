@@ -403,23 +403,24 @@ def mutate(
         context.exit(1)
 
 
-@bench.command(short_help="Graphs of numbers beside levels: one matrix, and bins.")
+_MIXED_WAYS = (*mixed_tables.WAYS, *mixed_tables.ANCHORS)
+
+
+@bench.command(short_help="Graphs of numbers beside levels: one matrix, bins, and tests without privacy.")
 @click.option("--graphs", type=click.IntRange(1), default=20, help="Networks in each cell.")
 @click.option("--seed", type=click.IntRange(0), default=6000, help="Seed of the first network.")
 @click.option(
     "--columns", metavar="NUMBERS", default=",".join(map(str, mixed_tables.COLUMNS)), help="Columns of the networks."
 )
 @click.option("--rows", metavar="NUMBERS", default=",".join(map(str, mixed_tables.ROWS)), help="Rows of the tables.")
-@click.option(
-    "--ways", metavar="NAMES", default=",".join(mixed_tables.WAYS), help=f"Some of {', '.join(mixed_tables.WAYS)}."
-)
+@click.option("--ways", metavar="NAMES", default=",".join(_MIXED_WAYS), help=f"Some of {', '.join(_MIXED_WAYS)}.")
 @workers_option
 @output_option
 def mixed(graphs: int, seed: int, columns: str, rows: str, ways: str, workers: int, output: str | None) -> None:
     """Find graphs of random tables of numbers and levels, and score them against the networks they come from."""
     chosen = [way.strip() for way in ways.split(",")]
     for way in chosen:
-        _choose(way, mixed_tables.WAYS)
+        _choose(way, dict.fromkeys(_MIXED_WAYS))
     widths, lengths = (list(map(int, read_numbers(text))) for text in (columns, rows))
     cases = list(mixed_tables.list_cases(graphs, seed, chosen, widths, lengths))
     with show_progress(lines=True) as progress:
