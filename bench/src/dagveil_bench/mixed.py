@@ -292,7 +292,8 @@ def _tell_anchors(
     found: Mapping[tuple[Any, ...], Score], cells: Sequence[tuple[Any, ...]], anchors: Sequence[str]
 ) -> list[str]:
     """Set what the same tables give without noise beside the matrix at ε = 1."""
-    budget = 1.0
+    budget, level = 1.0, ANCHOR_LEVEL
+    gaussian, forests = (LARGEST_ORDER[way] for way in ("conditional Gaussian", SLOW))
     shown = [(MATRIX, budget), *((way, 0.0) for way in anchors)]
     rows = [
         (
@@ -310,11 +311,10 @@ def _tell_anchors(
     return [
         "## Without noise",
         "",
-        f"*{NOISELESS}*: the matrix and its search at ε = {NO_NOISE:g}. The others are PC without privacy, at level",
-        f"{ANCHOR_LEVEL:g}: *conditional Gaussian* by likelihood ratios of normal numbers in each cell of the levels,",
-        f"with up to {LARGEST_ORDER['conditional Gaussian']} columns given; *Pillai* by pgmpy's test of residuals of random",
-        f"forests, with up to {LARGEST_ORDER['Pillai']}, on {SLOW_GRAPHS} of the smallest graphs of each kind: it takes",
-        "a minute for one.",
+        f"*{NOISELESS}*: the matrix and its search at ε = {NO_NOISE:g}. The others are PC without privacy at level",
+        f"{level:g}: *conditional Gaussian* by likelihood ratios of normal numbers in each cell of the levels, up",
+        f"to {gaussian} columns given; *Pillai* by pgmpy's test of residuals of random forests, up to",
+        f"{forests}, on {SLOW_GRAPHS} of the smallest graphs of each kind: it takes a minute for one.",
         "",
         write_table(
             ("columns", "rows", "effects", f"{MATRIX}, ε = {budget:g}", *anchors), [*rows, ("mean", "", "", *means)]
