@@ -119,7 +119,7 @@ TESTS: Final[Mapping[str, type[ConditionalGaussian | Pillai]]] = {
 }
 
 
-def run_pc(test: Test, names: tuple[str, ...], largest_order: int) -> Cpdag:
+def run_pc(test: Test, names: tuple[str, ...], largest_order: int, level: float = LEVEL) -> Cpdag:
     """Return the graph that PC finds, each pair tested on the neighbours of either end."""
-    swept = prune(names, lambda asked: test.p_value(asked) > LEVEL, largest_order, NO_KNOWLEDGE, Traversal.ONCE)
+    swept = prune(names, lambda asked: test.p_value(asked) > level, largest_order, NO_KNOWLEDGE, Traversal.ONCE)
     return orient_by_separating_sets(names, swept.skeleton, NO_KNOWLEDGE)

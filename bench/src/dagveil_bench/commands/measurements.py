@@ -540,7 +540,7 @@ def effects(
 
 
 @bench.command(short_help="Graphs of tables with missing values, by what the schema says of them.")
-@click.option("--runs", type=click.IntRange(1), default=3, help="Runs of each cell.")
+@click.option("--runs", type=click.IntRange(1), default=6, help="Runs of each cell.")
 @click.option("--seed", type=click.IntRange(0), default=7000, help="Seed of the first run.")
 @click.option(
     "--networks", metavar="NAMES", default=",".join(missing_values.NETWORKS), help="Known networks, and `mixed`."
@@ -557,7 +557,7 @@ def missing(runs: int, seed: int, networks: str, rows: str, output: str | None) 
 
 
 @bench.command(short_help="Graphs of ordered levels: by trends where noise is heavy, and without order.")
-@click.option("--graphs", type=click.IntRange(1), default=4, help="Networks in each cell.")
+@click.option("--graphs", type=click.IntRange(1), default=20, help="Networks in each cell.")
 @click.option("--seed", type=click.IntRange(0), default=8000, help="Seed of the first network.")
 @output_option
 def ordinal(graphs: int, seed: int, output: str | None) -> None:
