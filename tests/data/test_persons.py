@@ -406,6 +406,7 @@ def test_weighed_records_answer_sums_only() -> None:
         ({"reducers": {"y": Reducer(take="any", where={"y": ("b",)})}}, 'kind = "boolean"'),
         ({"reducers": {"y": Reducer(take="mean")}}, 'kind = "numeric"'),
         ({"reducers": {"y": Reducer(take="count")}}, "up_to belongs to"),
+        ({"reducers": {"y": Reducer(take="count", up_to=3)}}, "no count from 0 to 3 is a level"),
         ({"reducers": {"y": Reducer(take="last", of="id")}}, "reads the column of ids"),
     ],
 )
