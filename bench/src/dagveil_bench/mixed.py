@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ from scipy.special import ndtri
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.schema import Schema
 from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
-from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
@@ -162,43 +162,42 @@ def declare(columns: Mapping[str, NDArray[Any]], rows: int, bins: int | None) ->
 
 def run_case(case: Case) -> tuple[float, float]:
     """Draw a network and rows, find a graph in them; return F1 of the skeleton and of marked edges."""
-    rng = np.random.default_rng([case.seed, case.columns, case.curved])
-    dag = draw_graph(case.columns, rng)
-    drawn = draw_rows(dag, case.rows, case.curved, rng)
-    found, truth = _find(case, dag.nodes, drawn), dag.cpdag()
+    dag, drawn, table = _draw(case.columns, case.rows, case.curved, case.seed)
+    if case.way in TESTS:
+        found = run_pc(TESTS[case.way](drawn), dag.nodes, LARGEST_ORDER[case.way])
+    else:
+        evidence = measure_source(
+            table,
+            declare(drawn, case.rows, WAYS.get(case.way)),
+            NO_NOISE if case.way == NOISELESS else case.epsilon,
+            DELTA,
+            noise=NoiseKind.SEEDED,
+            seed=case.seed,
+            ledger=None,
+            accept_draft=True,
+        )
+        found = search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag
+    truth = dag.cpdag()
     return skeleton_f1(found, truth), marked_edge_f1(found, truth)
 
 
-def _find(case: Case, names: tuple[str, ...], drawn: Mapping[str, NDArray[Any]]) -> Cpdag:
-    if case.way in TESTS:
-        return run_pc(TESTS[case.way](drawn), names, LARGEST_ORDER[case.way])
-    table = pa.table(
-        {name: column if column.dtype.kind == "f" else column.astype(str) for name, column in drawn.items()}
-    )
-    evidence = measure_source(
-        table,
-        declare(drawn, case.rows, WAYS.get(case.way)),
-        NO_NOISE if case.way == NOISELESS else case.epsilon,
-        DELTA,
-        noise=NoiseKind.SEEDED,
-        seed=case.seed,
-        ledger=None,
-        accept_draft=True,
-    )
-    graph = search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag
-    assert graph is not None
-    return graph
+@lru_cache(maxsize=1)
+def _draw(columns: int, rows: int, curved: bool, seed: int) -> tuple[Dag, dict[str, NDArray[Any]], pa.Table]:
+    rng = np.random.default_rng([seed, columns, curved])
+    dag = draw_graph(columns, rng)
+    drawn = draw_rows(dag, rows, curved, rng)
+    texts = {name: column if column.dtype.kind == "f" else column.astype(str) for name, column in drawn.items()}
+    return dag, drawn, pa.table(texts)
 
 
 def list_cases(
     graphs: int, seed: int, ways: Sequence[str], columns: Sequence[int], rows: Sequence[int]
 ) -> Iterator[Case]:
-    """List all runs, `graphs` of each cell; a network is the same at all rows, budgets and ways."""
-    for width, length, curved, way in product(columns, rows, CURVED, ways):
-        slow = way == SLOW
-        if slow and (width, length) not in SLOW_CELLS:
+    """List all runs, `graphs` of each cell, those of one table in a row; a network is the same at all rows."""
+    for width, length, curved, number, way in product(columns, rows, CURVED, range(graphs), ways):
+        if way == SLOW and ((width, length) not in SLOW_CELLS or number >= SLOW_GRAPHS):
             continue
-        for epsilon, number in product(EPSILONS if way in WAYS else (0.0,), range(SLOW_GRAPHS if slow else graphs)):
+        for epsilon in EPSILONS if way in WAYS else (0.0,):
             yield Case(width, length, curved, epsilon, way, seed + number)
 
 
@@ -206,7 +205,8 @@ def run_mixed(cases: Sequence[Case], workers: int, told: Progress) -> dict[tuple
     """Run all cases; scores are by columns, rows, curved, epsilon and way."""
     found: dict[tuple[Any, ...], Score] = {}
     with ProcessPoolExecutor(workers) as pool:
-        for done, (case, (skeleton, marked)) in enumerate(zip(cases, pool.map(run_case, cases), strict=True), start=1):
+        scores = pool.map(run_case, cases, chunksize=len(WAYS) * len(EPSILONS))
+        for done, (case, (skeleton, marked)) in enumerate(zip(cases, scores, strict=True), start=1):
             key = (case.columns, case.rows, case.curved, case.epsilon, case.way)
             score = found.setdefault(key, Score())
             score.skeleton.append(skeleton)
