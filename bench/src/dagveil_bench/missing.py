@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from itertools import combinations, product
 from typing import Any, Final
@@ -72,6 +73,7 @@ class Case:
     seed: int
 
 
+@lru_cache(maxsize=1)
 def draw_case(network: str, rows: int, seed: int) -> tuple[Dag, Columns, Schema]:
     """Return graph, complete columns, and a schema for them: numbers as floats, levels as texts."""
     if network == "mixed":
@@ -196,13 +198,14 @@ def square(columns: Columns, question: Question) -> float:
 
 
 def list_cases(networks: Sequence[str], rows: Sequence[int], runs: int, seed: int) -> Iterator[Case]:
-    """List all runs; those on complete data once for each number of rows and budget."""
-    for network, length, mechanism, rate in product(networks, rows, MECHANISMS, RATES):
-        for epsilon, way, run in product(EPSILONS, WAYS, range(runs)):
+    """List all runs, those of one table in a row; those on complete data once for each number of rows and budget."""
+    cells = product(networks, rows, range(seed, seed + runs), MECHANISMS, RATES)
+    for network, length, number, mechanism, rate in cells:
+        for epsilon, way in product(EPSILONS, WAYS):
             if way != COMPLETE or (mechanism, rate) == (MECHANISMS[0], RATES[0]):
-                yield Case(network, length, mechanism, rate, epsilon, way, seed + run)
-        for way, run in product(PEERS, range(runs)):
-            yield Case(network, length, mechanism, rate, 0.0, way, seed + run)
+                yield Case(network, length, mechanism, rate, epsilon, way, number)
+        for way in PEERS:
+            yield Case(network, length, mechanism, rate, 0.0, way, number)
 
 
 def run_missing(cases: Sequence[Case], told: Progress) -> dict[tuple[Any, ...], list[tuple[float, float]]]:
