@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
 
 from dagveil.data.column import PAIRWISE
 from dagveil_bench import missing, ordinal
@@ -22,7 +23,30 @@ def test_a_page_of_missing_values_has_every_cell() -> None:
     cases = list(missing.list_cases(("mixed",), (1000,), 1, 1))
     found = {(c.network, c.rows, c.mechanism, c.rate, c.epsilon, c.way): [(0.5, 0.25)] for c in cases}
     page = missing.missing_page(found, 1, "dagveil bench missing")
-    assert page.count("0.50 / 0.25") == 2 * 2 * 2 * len(missing.WAYS)
+    assert page.count("0.50 / 0.25") == 2 * 2 * 2 * (len(missing.WAYS) + len(missing.PEERS))
+
+
+@pytest.mark.parametrize("network", missing.NETWORKS)
+def test_searches_without_privacy_leave_missing_values_out(network: str) -> None:
+    case = missing.Case(network, 4000, "MAR", 0.3, 0.0, missing.DELETED, 1)
+    skeleton, marked = missing.run_peer(case)
+    assert skeleton > 0.7
+    assert 0.0 <= marked <= skeleton
+
+
+def test_mvpc_is_scored() -> None:
+    pytest.importorskip("causallearn")
+    assert 0.3 < missing.run_peer(missing.Case("mixed", 2000, "MCAR", 0.1, 0.0, missing.MVPC, 1))[0] <= 1.0
+
+
+def test_a_chi_square_test_keeps_its_level_given_another_column() -> None:
+    p_values = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        z = rng.integers(3, size=600)
+        x, y = ((rng.random(600) < (1 + z) / 5).astype(int) for _ in range(2))
+        p_values.append(missing.square({"x": x, "y": y, "z": z}, ("x", "y", ("z",))))
+    assert kstest(p_values, "uniform").pvalue > 0.001
 
 
 def test_a_case_with_missing_values_scores_its_graph() -> None:

@@ -109,7 +109,18 @@ DAYS = ["2024-01-01", "2024-02-01", "2024-03-01", "2024-04-01"]
             [DAYS[0], "1.2.2024", *DAYS[:2]],
             "1 cells of 'day' are missing or written in another way",
         ),
+        (
+            ["a", "a", "b", "b"],
+            [DAYS[0], "1.2.2024", *DAYS[:2]],
+            '1 of these 1 are dates such as "%d.%m.%Y" reads; write all dates in one way',
+        ),
+        (
+            ["a", "a", "b", "b"],
+            ["13/2/2024", "14/2/2024", "1/2/2024", "sometime"],
+            '3 of these 4 are dates such as "%d/%m/%Y" reads; declare order_format = "%d/%m/%Y"',
+        ),
         (["a", "a", "b", "b"], [DAYS[0], "17", *DAYS[:2]], "numbers and dates, which cannot be compared"),
+        (["a", " NA", "Unknown", "NA"], DAYS, '3 records have an id such as "NA" or "unknown"'),
     ],
 )
 def test_odd_ids_and_orders_are_told_without_a_cell(ids: list[Any], days: list[str], words: str) -> None:

@@ -318,6 +318,8 @@ def test_a_person_with_very_many_records_is_read_in_shares(monkeypatch: pytest.M
     "ids",
     [
         pa.array(["7", " 7", "7 ", "8"]),
+        pa.array(["7", "7.0", " 7.00 ", "8.0"]),
+        pa.array([b"-7", b"-7.0", b"-7", b"-07.0"]),
         pa.array([7, 7, 7, 8]),
         pa.array([7.0, 7.0, 7.0, 8.0]),
         pa.array(["7", "7", "7", "8"]).dictionary_encode(),
@@ -406,6 +408,7 @@ def test_weighed_records_answer_sums_only() -> None:
         ({"reducers": {"y": Reducer(take="any", where={"y": ("b",)})}}, 'kind = "boolean"'),
         ({"reducers": {"y": Reducer(take="mean")}}, 'kind = "numeric"'),
         ({"reducers": {"y": Reducer(take="count")}}, "up_to belongs to"),
+        ({"reducers": {"y": Reducer(take="count", up_to=3)}}, "no count from 0 to 3 is a level"),
         ({"reducers": {"y": Reducer(take="last", of="id")}}, "reads the column of ids"),
     ],
 )

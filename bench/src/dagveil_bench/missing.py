@@ -6,11 +6,13 @@ others stay complete. Values go completely at random (MCAR), or by the logit of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +30,10 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
+from dagveil.search.constraint.pc import Question
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.mixed import DELTA, declare, draw_graph, draw_rows
+from dagveil_bench.mixed_anchors import ConditionalGaussian, run_pc
 from dagveil_bench.peers import import_peer, keep_quiet
 
 Columns = dict[str, NDArray[Any]]
@@ -44,10 +48,13 @@ LEVEL: Final = 0.001
 """Level of the tests without privacy."""
 
 COMPLETE: Final = "complete"
-PEER: Final = "not private, deleted by test"
+DELETED: Final = "not private, deleted by test"
+MVPC: Final = "MVPC"
+PEERS: Final = (DELETED, MVPC)
 WAYS: Final = (COMPLETE, OWN_LEVEL, PAIRWISE)
 """All values kept; or missing ones become a level, or an indicator beside the centre of a number; or are left out."""
 
+LARGEST_SET: Final = 2
 PEER_ROWS: Final = 20_000
 """The search without privacy reads at most so many rows: it takes minutes on more."""
 
@@ -65,16 +72,17 @@ class Case:
     seed: int
 
 
+@lru_cache(maxsize=1)
 def draw_case(network: str, rows: int, seed: int) -> tuple[Dag, Columns, Schema]:
     """Return graph, complete columns, and a schema for them: numbers as floats, levels as texts."""
-    rng = np.random.default_rng([seed, rows])
     if network == "mixed":
-        dag = draw_graph(MIXED_COLUMNS, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        dag = draw_graph(MIXED_COLUMNS, rng)
         drawn = draw_rows(dag, rows, False, rng)
         levels = {name: column if column.dtype.kind == "f" else column.astype(str) for name, column in drawn.items()}
         return dag, levels, declare(drawn, rows, None)
     known = load_network(network)
-    codes = sample_codes(known, rows, rng)
+    codes = sample_codes(known, rows, np.random.default_rng([seed, rows]))
     texts = {name: np.array(known.levels[name])[column] for name, column in codes.items()}
     return known.dag(), texts, replace(network_schema(known, rows), reviewed=True, public=True)
 
@@ -125,78 +133,85 @@ def run_case(case: Case) -> tuple[float, float]:
     return skeleton_f1(found, truth), marked_edge_f1(found, truth)
 
 
-def run_peer(case: Case) -> float:
-    """Return F1 of the skeleton that causal-learn's PC finds, each test on the rows that have all its values.
+def run_peer(case: Case) -> tuple[float, float]:
+    """Score the graph that PC finds without privacy; return F1 of the skeleton and of marked edges.
 
-    Levels alone are tested by χ². Beside numbers their codes count as numbers, and it is causal-learn's MVPC.
+    Either each test is on the rows that have all its values, χ² for levels alone and likelihood ratios beside numbers;
+    or it is causal-learn's MVPC, for which levels count as numbers.
     """
     dag, columns, _ = draw_case(case.network, case.rows, case.seed)
     gone = choose_missing(columns, case.mechanism, case.rate, case.seed)
-    coded = [
-        column if column.dtype.kind == "f" else np.unique(column, return_inverse=True)[1].astype(float)
-        for column in columns.values()
-    ]
-    rows = np.stack(coded, axis=1)
-    for place, name in enumerate(columns):
-        if name in gone:
-            rows[gone[name], place] = np.nan
-    rows = rows[:PEER_ROWS]
-    names = tuple(columns)
+    columns = {
+        name: column[:PEER_ROWS] if column.dtype.kind == "f" else np.unique(column[:PEER_ROWS], return_inverse=True)[1]
+        for name, column in columns.items()
+    }
+    known = {name: ~gone[name][:PEER_ROWS] if name in gone else np.ones(len(columns[name]), bool) for name in columns}
+    names, truth = tuple(columns), dag.cpdag()
+    if case.way == DELETED:
+        test = _Deleted(columns, known, square if case.network != "mixed" else ratio)
+        found = run_pc(test, names, LARGEST_SET, LEVEL)
+        return skeleton_f1(found, truth), marked_edge_f1(found, truth)
+    rows = np.stack([np.where(known[name], column, np.nan) for name, column in columns.items()], axis=1)
     with keep_quiet(), redirect_stdout(StringIO()):
-        if case.network == "mixed":
-            pc = import_peer("causallearn.search.ConstraintBased.PC").pc
-            found = pc(rows, LEVEL, "mv_fisherz", mvpc=True, show_progress=False).G.graph
-        else:
-            cit, node = import_peer("causallearn.utils.cit"), import_peer("causallearn.graph.GraphNode").GraphNode
-            skeleton = import_peer("causallearn.utils.FAS").fas
-            test = _delete_by_test(cit, rows)
-            found = skeleton(rows, [node(name) for name in names], test, LEVEL, depth=2, show_progress=False)[0].graph
-    ends = zip(*np.nonzero(np.triu((found != 0) | (found.T != 0), 1)), strict=True)
-    edges = frozenset(frozenset((names[i], names[j])) for i, j in ends)
-    return skeleton_f1(Cpdag(names, frozenset(), edges), dag.cpdag())
+        pc = import_peer("causallearn.search.ConstraintBased.PC").pc
+        ends = pc(rows, LEVEL, "mv_fisherz", mvpc=True, show_progress=False).G.graph
+    pairs = [(x, y) for x, y in combinations(range(len(names)), 2) if ends[x, y] or ends[y, x]]
+    # causal-learn: 1 is an arrowhead and −1 a tail, at the second place
+    arrows = {
+        (names[a], names[b]) for x, y in pairs for a, b in ((x, y), (y, x)) if ends[b, a] == 1 and ends[a, b] == -1
+    }
+    lines = {frozenset((names[x], names[y])) for x, y in pairs} - {frozenset(arrow) for arrow in arrows}
+    found = Cpdag(names, frozenset(arrows), frozenset(lines))
+    return skeleton_f1(found, truth), marked_edge_f1(found, truth)
 
 
-def _delete_by_test(cit: Any, rows: NDArray[np.float64]) -> Any:
-    """Return a χ² test for causal-learn's search, each time on the rows that have all values it needs."""
-    codes = np.where(np.isnan(rows), -1, rows).astype(np.int64)
-    sizes = codes.max(axis=0) + 1
+class _Deleted:
+    """A test on the rows that have all values of a question."""
 
-    class Deleted(cit.CIT_Base):  # type: ignore[misc]
-        method = "chisq"
+    def __init__(self, columns: Columns, known: Mapping[str, NDArray[np.bool_]], test: Callable[..., float]) -> None:
+        self._columns, self._known, self._test = columns, known, test
 
-        def __init__(self) -> None:
-            self.data = rows
+    def p_value(self, question: Question) -> float:
+        x, y, given = question
+        names = (x, y, *given)
+        there = np.logical_and.reduce([self._known[name] for name in names])
+        return self._test({name: self._columns[name][there] for name in names}, question)
 
-        def __call__(self, x: int, y: int, given: Sequence[int] | None = None) -> float:
-            asked = [*(given or ()), x, y]
-            whole = codes[:, asked]
-            whole = whole[(whole >= 0).all(axis=1)]
-            shape = sizes[asked]
-            places = np.ravel_multi_index(tuple(whole.T), tuple(shape))
-            counts = np.bincount(places, minlength=shape.prod()).reshape(-1, sizes[x], sizes[y]).astype(np.float64)
-            first, second, total = counts.sum(axis=2), counts.sum(axis=1), counts.sum(axis=(1, 2))
-            expected = first[:, :, None] * second[:, None, :] / np.maximum(total, 1.0)[:, None, None]
-            statistic = ((counts - expected) ** 2 / np.maximum(expected, 1e-300))[expected > 0].sum()
-            freedom = np.maximum((first > 0).sum(axis=1) - 1, 0) * np.maximum((second > 0).sum(axis=1) - 1, 0)
-            return float(special.chdtrc(freedom.sum(), statistic)) if freedom.sum() else 1.0
 
-    return Deleted()
+def ratio(columns: Columns, question: Question) -> float:
+    """Return the p-value of a likelihood ratio."""
+    return ConditionalGaussian(columns).p_value(question)
+
+
+def square(columns: Columns, question: Question) -> float:
+    """Return the p-value of a χ² test; levels of the conditioning set with one level of an end say nothing."""
+    x, y, given = question
+    shape = [int(columns[name].max()) + 1 for name in (*given, x, y)]
+    places = np.ravel_multi_index(tuple(columns[name] for name in (*given, x, y)), shape)
+    counts = np.bincount(places, minlength=math.prod(shape)).reshape(-1, *shape[-2:]).astype(np.float64)
+    first, second, total = counts.sum(axis=2), counts.sum(axis=1), counts.sum(axis=(1, 2))
+    expected = first[:, :, None] * second[:, None, :] / np.maximum(total, 1.0)[:, None, None]
+    statistic = ((counts - expected) ** 2 / np.maximum(expected, 1e-300))[expected > 0].sum()
+    freedom = np.maximum((first > 0).sum(axis=1) - 1, 0) * np.maximum((second > 0).sum(axis=1) - 1, 0)
+    return float(special.chdtrc(freedom.sum(), statistic)) if freedom.sum() else 1.0
 
 
 def list_cases(networks: Sequence[str], rows: Sequence[int], runs: int, seed: int) -> Iterator[Case]:
-    """List all runs; those on complete data once for each number of rows and budget."""
-    for network, length, mechanism, rate in product(networks, rows, MECHANISMS, RATES):
-        for epsilon, way, run in product(EPSILONS, WAYS, range(runs)):
+    """List all runs, those of one table in a row; those on complete data once for each number of rows and budget."""
+    cells = product(networks, rows, range(seed, seed + runs), MECHANISMS, RATES)
+    for network, length, number, mechanism, rate in cells:
+        for epsilon, way in product(EPSILONS, WAYS):
             if way != COMPLETE or (mechanism, rate) == (MECHANISMS[0], RATES[0]):
-                yield Case(network, length, mechanism, rate, epsilon, way, seed + run)
-        yield Case(network, length, mechanism, rate, 0.0, PEER, seed)
+                yield Case(network, length, mechanism, rate, epsilon, way, number)
+        for way in PEERS:
+            yield Case(network, length, mechanism, rate, 0.0, way, number)
 
 
 def run_missing(cases: Sequence[Case], told: Progress) -> dict[tuple[Any, ...], list[tuple[float, float]]]:
     """Run all cases; scores are by network, rows, mechanism, rate, epsilon and way."""
     found: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
     for done, case in enumerate(cases, start=1):
-        score = (run_peer(case), float("nan")) if case.way == PEER else run_case(case)
+        score = run_peer(case) if case.way in PEERS else run_case(case)
         key = case.network, case.rows, case.mechanism, case.rate, case.epsilon, case.way
         found.setdefault(key, []).append(score)
         told("runs", done, len(cases))
@@ -211,22 +226,22 @@ def missing_page(found: Mapping[tuple[Any, ...], list[tuple[float, float]]], run
         f"F1 of the skeleton / F1 of edges with their marks, means of {runs} runs. Three quarters of the columns lose",
         "values, completely at random (MCAR) or by a column that stays complete (MAR); `mixed` are random networks,",
         "half of whose columns are numbers. *own-level*: missing values are a level, or an indicator beside the centre",
-        "of a number; *pairwise*: tests leave them out. The last column is causal-learn's PC without privacy, at level",
-        f"{LEVEL:g}, once and on at most {PEER_ROWS} rows, each test on the rows that have all its values: χ² on",
-        "Child, with sets of up to two; on `mixed` MVPC, for which levels count as numbers. No constant was chosen on",
-        "these seeds.",
+        "of a number; *pairwise*: tests leave them out. The last two columns are PC without privacy at level",
+        f"{LEVEL:g} on at most {PEER_ROWS} rows: each test on the rows that have all its values, by χ² on Child and by",
+        f"conditional-Gaussian likelihood ratios on `mixed`, sets of up to {LARGEST_SET}; and causal-learn's MVPC, for",
+        "which levels count as numbers. No constant was chosen on these seeds.",
         "",
         f"    {command}",
         "",
-        "| network | rows | ε | missing | " + " | ".join((*WAYS, PEER)) + " |",
-        "|---|---|---|---|" + "---|" * (len(WAYS) + 1),
+        "| network | rows | ε | missing | " + " | ".join((*WAYS, *PEERS)) + " |",
+        "|---|---|---|---|" + "---|" * (len(WAYS) + len(PEERS)),
     ]
     cells = dict.fromkeys((*key[:2], epsilon, *key[2:4]) for key in found for epsilon in EPSILONS)
     for network, rows, epsilon, mechanism, rate in cells:
         whole = network, rows, MECHANISMS[0], RATES[0], epsilon, COMPLETE
         keys = [whole, *((network, rows, mechanism, rate, epsilon, way) for way in WAYS[1:])]
+        keys += [(network, rows, mechanism, rate, 0.0, way) for way in PEERS]
         scores = [" / ".join(f"{mean:.2f}" for mean in np.mean(found[key], axis=0)) for key in keys]
-        peer = np.mean(found[network, rows, mechanism, rate, 0.0, PEER], axis=0)[0]
         missing = f"{mechanism} {rate:.0%}"
-        lines.append(f"| {network} | {rows} | {epsilon:g} | {missing} | {' | '.join(scores)} | {peer:.2f} |")
+        lines.append(f"| {network} | {rows} | {epsilon:g} | {missing} | {' | '.join(scores)} |")
     return "\n".join(lines) + "\n"

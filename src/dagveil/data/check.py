@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.cells import place_codes, read_numbers
 from dagveil.data.column import MISSING_LABEL, Column, Numeric, marks_missing
+from dagveil.data.draft import MISSING_WORDS
 from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_declared_numbers
 from dagveil.data.ids import KEY_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.reading import read_declared
@@ -21,6 +22,10 @@ from dagveil.data.schema import Schema
 CUSTODIAN_WARNING: Final = (
     "For the custodian's eyes only: these are exact counts of the records, not private ones. Do not publish them."
 )
+
+_NO_ID: Final = MISSING_WORDS | {"none", "unknown", "unbekannt"}
+_DATES: Final = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%Y%m%d")
+"""Ways to write dates that are tried on cells that the declared way does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,10 @@ def _check_persons(table: pa.Table, schema: Schema) -> tuple[str, ...]:
     """Say how many records persons have, and what is odd about ids and orders. No id is quoted."""
     if schema.person is None:
         return ()
-    words, missing = hash_ids(table.column(schema.person), schema.person, secrets.token_bytes(KEY_BYTES))
+    key = secrets.token_bytes(KEY_BYTES)
+    words, missing = hash_ids(table.column(schema.person), schema.person, key)
     ids = words[~missing].view(np.int64)
-    counts = np.unique(ids, axis=0, return_counts=True)[1]
+    distinct, counts = np.unique(ids, axis=0, return_counts=True)
     if not counts.size:
         return (f"persons: no record has an id in {schema.person!r}; check that it is the column of ids",)
     found = [
@@ -123,6 +129,13 @@ def _check_persons(table: pa.Table, schema: Schema) -> tuple[str, ...]:
         fate = "are left out" if schema.missing_person == "drop" else "are persons of their own"
         much = " That is a fifth of all, or more: is it the column of ids?" if 5 * lost >= len(missing) else ""
         found.append(f"persons: {lost} records have no id and {fate}.{much}")
+    spelled = sorted({form(word) for word in _NO_ID for form in (str.lower, str.upper, str.capitalize)})
+    unnamed = hash_ids(pa.chunked_array([spelled]), schema.person, key)[0].view(np.int64)
+    if many := int(counts[np.isin(distinct[:, 0], unnamed[:, 0])].sum()):
+        found.append(
+            f'persons: {many} records have an id such as "NA" or "unknown", and count as those of one person; if it '
+            "means that the id is missing, empty these cells"
+        )
     if counts.size == 1 and counts[0] > 1:
         found.append("persons: all records have the same id, so the table of persons has one row; name another column")
     elif counts.max() == 1:
@@ -134,13 +147,19 @@ def _check_order(table: pa.Table, schema: Schema, ids: NDArray[np.int64], known:
     if schema.order is None:
         return ()
     found = []
-    kinds, numbers = read_order(table.column(schema.order), schema.order, schema.order_format)
-    unread = int((kinds == NO_ORDER).sum())
-    if unread:
+    cells = table.column(schema.order)
+    kinds, numbers = read_order(cells, schema.order, schema.order_format)
+    unread = cells.filter(pa.array(kinds == NO_ORDER))
+    if len(unread):
         found.append(
-            f"order: {unread} cells of {schema.order!r} are missing or written in another way, and come last; dates "
-            'are read as 2024-05-31, or as order_format says, such as "%d.%m.%Y"'
+            f"order: {len(unread)} cells of {schema.order!r} are missing or written in another way, and come last; "
+            'dates are read as 2024-05-31, or as order_format says, such as "%d.%m.%Y"'
         )
+        fits = {form: int((read_order(unread, schema.order, form)[0] != NO_ORDER).sum()) for form in _DATES}
+        best = max(_DATES, key=fits.__getitem__)
+        if fits[best]:
+            advice = f'declare order_format = "{best}"' if len(unread) == len(cells) else "write all dates in one way"
+            found.append(f'order: {fits[best]} of these {len(unread)} are dates such as "{best}" reads; {advice}')
     if len(set(kinds.tolist()) - {NO_ORDER}) > 1:
         found.append(f"order: {schema.order!r} has numbers and dates, which cannot be compared; write all in one way")
     places = np.column_stack([ids, kinds[known], numbers[known].view(np.int64)])

@@ -1,6 +1,6 @@
 """Ids of persons and the order of records, each cell read by itself.
 
-Ids are compared by their written form: 7, 7.0 and "7 " name one person, "07" another.
+Ids are compared by their written form: 7, 7.0 and "7 " name one person, as numbers and as texts, "07" another.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ KEY_BYTES: Final = 32
 DIGEST_BYTES: Final = 16
 NO_ORDER, NUMBER, INSTANT = 0, 1, 2  # what an order cell is; instants come after numbers
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WHOLE: Final = re.compile(rb"(0|-?[1-9]\d*)\.0+")
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 
@@ -70,14 +71,17 @@ def _write_ids(array: pa.Array, name: str) -> tuple[list[bytes], NDArray[np.int6
 
 def _write_id(value: Any) -> bytes:
     if isinstance(value, bytes):
-        return value.strip()
+        text = value.strip()
+        # programs write whole numbers as 7.0 where an id is missing in the column
+        whole = _WHOLE.fullmatch(text)
+        return whole[1] if whole else text
     if isinstance(value, float):
         if value != value:
             return b""
         return (f"{value:.0f}" if value.is_integer() else repr(value)).replace("-0", "0", value == 0).encode()
     if isinstance(value, decimal.Decimal):
         return format(value.normalize() + 0, "f").encode()
-    return str(value).strip().encode()
+    return str(value).encode()
 
 
 def read_order(cells: pa.ChunkedArray, name: str, form: str | None) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
-from dagveil.data.column import Boolean, Column, Numeric
+from dagveil.data.column import Boolean, Categorical, Column, Numeric, Ordinal
 from dagveil.errors import SchemaError
 
 RECORDS: Final = ("one", "weigh")  # what a schema may say of a person's records: one counts, or all weigh one together
@@ -157,6 +158,10 @@ def _reducer_problems(name: str, reducer: Reducer, column: Column | None, facts:
         yield 'up_to belongs to take = "count" and must stand there: the largest count, a public number'
     if reducer.up_to is not None and not 1 <= reducer.up_to <= MOST_COUNTED:
         yield f"up_to must lie between 1 and {MOST_COUNTED}"
+    if take == "count" and isinstance(column, Categorical | Ordinal) and reducer.up_to is not None:
+        texts = {*column.levels, *chain.from_iterable((column.spellings or {}).values())}
+        if texts.isdisjoint(map(str, range(min(reducer.up_to, MOST_COUNTED) + 1))):
+            yield f"no count from 0 to {reducer.up_to} is a level of columns.{name}; declare them there"
     if take == "mean" and not isinstance(column, Numeric):
         yield f'take = "mean" gives a number; declare columns.{name} with kind = "numeric" and bounds'
     if take == "last" and facts["order"] is None:

@@ -139,23 +139,24 @@ def mutate(
         context.exit(1)
 
 
-@bench.command(short_help="Graphs of numbers beside levels: one matrix, and bins.")
+_MIXED_WAYS = (*mixed_tables.WAYS, *mixed_tables.ANCHORS)
+
+
+@bench.command(short_help="Graphs of numbers beside levels: one matrix, bins, and tests without privacy.")
 @click.option("--graphs", type=click.IntRange(1), default=20, help="Networks in each cell.")
 @click.option("--seed", type=click.IntRange(0), default=6000, help="Seed of the first network.")
 @click.option(
     "--columns", metavar="NUMBERS", default=",".join(map(str, mixed_tables.COLUMNS)), help="Columns of the networks."
 )
 @click.option("--rows", metavar="NUMBERS", default=",".join(map(str, mixed_tables.ROWS)), help="Rows of the tables.")
-@click.option(
-    "--ways", metavar="NAMES", default=",".join(mixed_tables.WAYS), help=f"Some of {', '.join(mixed_tables.WAYS)}."
-)
+@click.option("--ways", metavar="NAMES", default=",".join(_MIXED_WAYS), help=f"Some of {', '.join(_MIXED_WAYS)}.")
 @workers_option
 @output_option
 def mixed(graphs: int, seed: int, columns: str, rows: str, ways: str, workers: int, output: str | None) -> None:
     """Find graphs of random tables of numbers and levels, and score them against the networks they come from."""
     chosen = [way.strip() for way in ways.split(",")]
     for way in chosen:
-        choose(way, mixed_tables.WAYS)
+        choose(way, dict.fromkeys(_MIXED_WAYS))
     widths, lengths = (list(map(int, read_numbers(text))) for text in (columns, rows))
     cases = list(mixed_tables.list_cases(graphs, seed, chosen, widths, lengths))
     with show_progress(lines=True) as progress:
@@ -255,7 +256,7 @@ def effects(
 
 
 @bench.command(short_help="Graphs of tables with missing values, by what the schema says of them.")
-@click.option("--runs", type=click.IntRange(1), default=3, help="Runs of each cell.")
+@click.option("--runs", type=click.IntRange(1), default=6, help="Runs of each cell.")
 @click.option("--seed", type=click.IntRange(0), default=7000, help="Seed of the first run.")
 @click.option(
     "--networks", metavar="NAMES", default=",".join(missing_values.NETWORKS), help="Known networks, and `mixed`."
@@ -272,7 +273,7 @@ def missing(runs: int, seed: int, networks: str, rows: str, output: str | None) 
 
 
 @bench.command(short_help="Graphs of ordered levels: by trends where noise is heavy, and without order.")
-@click.option("--graphs", type=click.IntRange(1), default=4, help="Networks in each cell.")
+@click.option("--graphs", type=click.IntRange(1), default=20, help="Networks in each cell.")
 @click.option("--seed", type=click.IntRange(0), default=8000, help="Seed of the first network.")
 @output_option
 def ordinal(graphs: int, seed: int, output: str | None) -> None:
