@@ -173,7 +173,8 @@ def test_the_lines_of_the_makefile_run(desk: Desk) -> None:
     rows = desk.write("it's $1.csv", "a,b\n" + "yes,no\nno,yes\n" * 100)
     folder = desk.path("study")
     dv.write_project(folder, schema, 1, source=rows)
-    lines = [line[1:] for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\tdagveil")]
+    recipes = [line[1:] for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\t")]
+    lines = [recipe.removeprefix("-") for recipe in recipes]
     assert [shlex.split(line)[1] for line in lines] == [
         "schema",
         "budget",
@@ -209,3 +210,14 @@ def test_headers(tmp_path: Path, ending: str) -> None:
     path.write_text("")
     with pytest.raises(DataError):
         read_header(path)
+
+
+def test_levels_may_have_other_spellings(desk: Desk) -> None:
+    said = answer(
+        "d", "", "1", "100", "n", "categories", "male|m|M, female | f", "y", "ordered", "a,b|B", "n", "y", "1"
+    )
+    told = run(desk, said, "--columns", "sex,x", "-o", str(desk.path("study")), "--no-explore")
+    assert "study check`" in told
+    columns = dv.load_schema(desk.path("study") / "schema.toml").columns
+    assert columns["sex"] == dv.Categorical(("male", "female"), spellings={"male": ("m", "M"), "female": ("f",)})
+    assert columns["x"] == dv.Ordinal(("a", "b"), outside="a", spellings={"b": ("B",)})

@@ -138,7 +138,7 @@ def _write_makefile(dataset: str, rows: str, words: dict[str, str]) -> str:
 .PHONY: check budget graph tables synthetic doctor
 
 check:  ## what does not fit the schema; for the custodian's eyes only
-\tdagveil schema check {place} --schema schema.toml
+\t-dagveil schema check {place} --schema schema.toml
 
 budget:  ## what all runs together may ever spend: this one run; choose more before the first if there will be others
 \tdagveil budget set {name} --epsilon {epsilon} --delta {delta} --composition sum
