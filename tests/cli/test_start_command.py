@@ -47,7 +47,7 @@ def test_from_names_alone(desk: Desk) -> None:
     assert schema.columns["age"] == dv.Numeric(bounds=(0, 120), bins=(40, 60), center=45, spread=15)
     assert schema.ignore == ("id",)
     assert {path.name for path in folder.iterdir()} == {
-        *("schema.toml", "plan.json", "exploration.html", "discover.py", "discover.ipynb", "Makefile")
+        *("schema.toml", "plan.json", "exploration.html", "discover.py", "discover.ipynb", "example.ipynb", "Makefile")
     }
     assert not desk.ledger.exists()
     assert 'epsilon="0.5"' in (folder / "discover.py").read_text()
@@ -210,6 +210,31 @@ def test_headers(tmp_path: Path, ending: str) -> None:
     path.write_text("")
     with pytest.raises(DataError):
         read_header(path)
+
+
+def test_the_example_shows_what_its_code_does(desk: Desk) -> None:
+    folder = desk.path("study")
+    run(
+        desk,
+        answer("d", "", "1", "900", "n", *COLUMNS, "y", "1"),
+        "--columns",
+        "a,b,c",
+        "-o",
+        str(folder),
+        "--no-explore",
+    )
+    cells = [
+        cell for cell in json.loads((folder / "example.ipynb").read_text())["cells"] if cell["cell_type"] == "code"
+    ]
+    shown = [[output["output_type"] for output in cell["outputs"]] for cell in cells]
+    assert shown == [[], [], ["execute_result"], ["stream"], ["stream"], ["execute_result"]]
+    assert "<svg" in "".join(cells[2]["outputs"][0]["data"]["text/html"])
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    environment = {"PATH": "", "PYTHONPATH": str(SOURCE), "DAGVEIL_LEDGER": str(desk.ledger)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == cells[3]["outputs"][0]["text"][0].strip()
+    assert not desk.ledger.exists()
 
 
 def test_levels_may_have_other_spellings(desk: Desk) -> None:
