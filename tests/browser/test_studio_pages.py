@@ -221,7 +221,7 @@ def test_questions_lead_from_names_to_a_folder(visitor: Visitor, server: Server)
     press(visitor, "#project")
     wait_for(visitor, lambda: visitor.all(".told"))
     assert {path.name for path in (server.folder / "Lungen-2024-project").iterdir()} == {
-        *("schema.toml", "plan.json", "exploration.html", "discover.py", "discover.ipynb", "Makefile")
+        *("schema.toml", "plan.json", "exploration.html", "discover.py", "discover.ipynb", "example.ipynb", "Makefile")
     }
     assert all(run["dataset"] != "lungen 2024" for run in server.ask("GET", "/api/history")["runs"])
     visitor.open(f"{server.home}/datasets/{file_id('Lungen-2024.toml')}/plan")

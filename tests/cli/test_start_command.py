@@ -47,7 +47,7 @@ def test_from_names_alone(desk: Desk) -> None:
     assert schema.columns["age"] == dv.Numeric(bounds=(0, 120), bins=(40, 60), center=45, spread=15)
     assert schema.ignore == ("id",)
     assert {path.name for path in folder.iterdir()} == {
-        *("schema.toml", "plan.json", "exploration.html", "discover.py", "discover.ipynb", "Makefile")
+        *("schema.toml", "plan.json", "exploration.html", "discover.py", "discover.ipynb", "example.ipynb", "Makefile")
     }
     assert not desk.ledger.exists()
     assert 'epsilon="0.5"' in (folder / "discover.py").read_text()
@@ -173,7 +173,8 @@ def test_the_lines_of_the_makefile_run(desk: Desk) -> None:
     rows = desk.write("it's $1.csv", "a,b\n" + "yes,no\nno,yes\n" * 100)
     folder = desk.path("study")
     dv.write_project(folder, schema, 1, source=rows)
-    lines = [line[1:] for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\tdagveil")]
+    recipes = [line[1:] for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\t")]
+    lines = [recipe.removeprefix("-") for recipe in recipes]
     assert [shlex.split(line)[1] for line in lines] == [
         "schema",
         "budget",
@@ -209,3 +210,39 @@ def test_headers(tmp_path: Path, ending: str) -> None:
     path.write_text("")
     with pytest.raises(DataError):
         read_names(path)
+
+
+def test_the_example_shows_what_its_code_does(desk: Desk) -> None:
+    folder = desk.path("study")
+    run(
+        desk,
+        answer("d", "", "1", "900", "n", *COLUMNS, "y", "1"),
+        "--columns",
+        "a,b,c",
+        "-o",
+        str(folder),
+        "--no-explore",
+    )
+    cells = [
+        cell for cell in json.loads((folder / "example.ipynb").read_text())["cells"] if cell["cell_type"] == "code"
+    ]
+    shown = [[output["output_type"] for output in cell["outputs"]] for cell in cells]
+    assert shown == [[], [], ["execute_result"], ["stream"], ["stream"], ["execute_result"]]
+    assert "<svg" in "".join(cells[2]["outputs"][0]["data"]["text/html"])
+    code = "\n".join("".join(cell["source"]) for cell in cells)
+    environment = {"PATH": "", "PYTHONPATH": str(SOURCE), "DAGVEIL_LEDGER": str(desk.ledger)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == cells[3]["outputs"][0]["text"][0].strip()
+    assert not desk.ledger.exists()
+
+
+def test_levels_may_have_other_spellings(desk: Desk) -> None:
+    said = answer(
+        "d", "", "1", "100", "n", "categories", "male|m|M, female | f", "y", "ordered", "a,b|B", "n", "y", "1"
+    )
+    told = run(desk, said, "--columns", "sex,x", "-o", str(desk.path("study")), "--no-explore")
+    assert "study check`" in told
+    columns = dv.load_schema(desk.path("study") / "schema.toml").columns
+    assert columns["sex"] == dv.Categorical(("male", "female"), spellings={"male": ("m", "M"), "female": ("f",)})
+    assert columns["x"] == dv.Ordinal(("a", "b"), outside="a", spellings={"b": ("B",)})

@@ -118,6 +118,22 @@ def test_what_was_not_released_is_refused_with_what_was() -> None:
         evidence.table("smoke", "smoke")
 
 
+@pytest.mark.parametrize(("epsilon", "told"), [(1, True), (0.001, False)])
+def test_a_column_whose_words_are_not_those_of_the_schema_is_named(epsilon: float, told: bool) -> None:
+    # "ja" and "nein" are neither yes nor no: all of them go where the schema says
+    rng = np.random.default_rng(2)
+    rows = {"smokes": rng.random(N_ROWS) < 0.3, "married": rng.choice(["ja", "nein"], N_ROWS)}
+    schema = dv.Schema(
+        dataset="words",
+        columns={name: dv.Boolean(outside="false") for name in rows},
+        reviewed=True,
+        nominal_rows=N_ROWS,
+    )
+    result = dv.discover(rows, schema, epsilon, 1e-6, ledger=None, noise=dv.NoiseKind.SEEDED, seed=1)
+    said = [finding for finding in result.findings if "Hardly any record" in finding]
+    assert [("married (false)" in words, "smokes" in words) for words in said] == [(True, False)] * told
+
+
 def test_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     evidence, _ = measure("asia", 1)
     table = evidence.table("smoke", "lung")

@@ -173,7 +173,8 @@ def _print(found: Effect) -> None:
 
 
 def _describe(one: PossibleEffect, found: Effect) -> str:
-    parents = f"If the causes of {found.cause} are {', '.join(one.parents) or 'none of these columns'}"
+    causes = ", ".join(one.parents) or "none of these columns"
+    parents = f"If {causes} {'cause' if len(one.parents) > 1 else 'causes'} {found.cause}"
     if one.form == "nothing":
         return f"{parents}: nothing, since {one.why}."
     if one.form == "unanswered":

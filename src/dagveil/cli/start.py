@@ -63,7 +63,9 @@ def start(file: str | None, columns: str | None, output: str | None, no_explore:
     epsilon = _ask_epsilon(found)
     written = write_project(folder, schema, epsilon, DELTA, source=file, exploration=found)
     click.echo(f"wrote {', '.join(path.name for path in written)} to {folder}")
-    click.echo(f"Next: read {folder / 'schema.toml'}, then `make -C {folder} budget graph`, or open discover.ipynb.")
+    look = f"`make -C {folder} check` (it reads the rows, and shows their custodian what does not fit)"
+    click.echo(f"Next: read {folder / 'schema.toml'}; then {look};")
+    click.echo(f"then `make -C {folder} budget graph`, or open discover.ipynb.")
 
 
 def _look(file: str | None, columns: str | None) -> tuple[tuple[str, ...], FileLayout, Schema | None]:
@@ -133,7 +135,7 @@ def _ask_details(name: str, kind: Kind) -> ColumnAnswer:
         return ColumnAnswer(kind, bounds=bounds, usual=usual, cuts=cuts, other=other)
     levels: tuple[str, ...] = ()
     if kind != "yes-no":
-        asked = answers.ASK_LEVELS + (", lowest first" * (kind == "ordered"))
+        asked = answers.ASK_LEVELS + ("; lowest first" * (kind == "ordered"))
         levels = tuple(click.prompt(f"{name}: {asked}").split(","))
     return ColumnAnswer(kind, levels, other=click.confirm(f"{name}: {answers.ASK_OTHER}", default=False))
 

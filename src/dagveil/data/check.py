@@ -61,7 +61,7 @@ class ColumnCheck:
         if self.cells and self.missing == self.cells:
             facts.append("no cell holds a value, so leave the column out")
         if self.unused:
-            facts.append(f"{len(self.unused)} levels without a record")
+            facts.append(f"{len(self.unused)} level{'s' * (len(self.unused) > 1)} without a record")
         return f"{self.name}: {', '.join(facts) or 'fits'}"
 
 
@@ -99,7 +99,7 @@ def check_source(source: Any, schema: Schema) -> CheckReport:
     >>> from dagveil.data.column import Categorical
     >>> schema = Schema(dataset="demo", columns={"x": Categorical(levels=("a", "b"), outside="b")})
     >>> check_source({"x": ["a", "c", "a"]}, schema).columns[0].words()
-    'x: 1 outside, 1 levels without a record'
+    'x: 1 outside, 1 level without a record'
     """
     table = read_declared(source, schema)
     checks = []

@@ -35,6 +35,9 @@ from dagveil.text import write_html_table
 
 Floats = NDArray[np.float64]
 
+CONSTANT = 0.05
+"""A column is called constant only where noise would show this share of records in other levels."""
+
 MOST_NAMED = 8
 """Released sets of columns that a message lists."""
 
@@ -233,6 +236,24 @@ def estimate_columns(schema: Schema, releases: Sequence[Release]) -> TableOne:
     moments = {name: told for name, told in _estimate_moments(releases).items() if name not in tables}
     unknown = tuple(name for name in schema.columns if name not in tables and name not in moments)
     return TableOne(tables, moments, unknown)
+
+
+def describe_constants(schema: Schema, releases: Sequence[Release]) -> list[str]:
+    """Name columns of which one level alone was seen, where noise is small: the rows may spell the others otherwise."""
+    seen = []
+    for name, table in estimate_columns(schema, releases).tables.items():
+        place = int(np.argmax(table.counts))
+        others = table.total - float(table.counts[place])
+        uncertain = 3.0 * table.standard_error * math.sqrt(table.counts.size)
+        if others < uncertain < CONSTANT * table.total:
+            seen.append(f"{name} ({table.labels[0][place]})")
+    if not seen:
+        return []
+    return [
+        f"Hardly any record has another level than the one named here: {', '.join(seen)}. No edge can be found there. "
+        "If that is a surprise, rows may spell levels otherwise than the schema, or bins may be too wide: `dagveil "
+        "schema check` tells the custodian."
+    ]
 
 
 def _estimate_moments(releases: Sequence[Release]) -> dict[str, tuple[float, float, float, float]]:

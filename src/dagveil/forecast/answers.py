@@ -41,14 +41,17 @@ ASK_PERSON_UNIT: Final = "What is a person, in words"
 ASK_ROWS: Final = "About how many records (or persons, if a column names them) are there (a public guess)"
 ASK_FIXED: Final = "Does everyone know exactly how many there are"
 ASK_COMMA: Final = "Do numbers in it have a comma, such as 3,5"
-ASK_LEVELS: Final = "all levels that can be, with commas"
+ASK_LEVELS: Final = "all levels that can be, with commas, and other spellings of one after | (male|m,female|f)"
 ASK_BOUNDS: Final = "lowest and highest value that can be, with a comma between them"
 ASK_USUAL: Final = "its usual mean and standard deviation, with a comma, if public"
 ASK_CUTS: Final = "where to cut it into groups, with commas"
 ASK_MISSING: Final = "can it be missing"
 ASK_OTHER: Final = "can it be missing, or none of these"
 ASK_REVIEWED: Final = "Are all levels and bounds above public knowledge, and none taken from these rows"
-COLUMNS: Final = "Fewer columns and levels leave more budget for each."
+COLUMNS: Final = (
+    "Yes or no takes yes and no, true and false, 1 and 0; two other words are categories. Fewer columns and levels "
+    "leave more budget for each."
+)
 DATASET: Final = "The ledger adds up what is spent under this name."
 UNIT: Final = "Every result says that this is what is protected."
 PERSON: Final = (
@@ -89,8 +92,8 @@ def describe_most(most: int | Literal["k"]) -> str:
 class ColumnAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was said about one column.
 
-    `levels` are for categories, lowest first if ordered; `bounds`, `usual` (mean and standard deviation) and `cuts`
-    for a number. `other` says that it can be missing, or none of these.
+    `levels` are for categories, lowest first if ordered, with other spellings of each after |; `bounds`, `usual` (mean
+    and standard deviation) and `cuts` for a number. `other` says that it can be missing, or none of these.
     """
 
     kind: Kind
@@ -120,9 +123,14 @@ class ColumnAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if self.other
                 else number
             )
-        levels = tuple(level for said in self.levels if (level := said.strip()))
+        spelled = [[word for part in said.split("|") if (word := part.strip())] for said in self.levels]
+        levels = tuple(words[0] for words in spelled if words)
         make = Ordinal if self.kind == "ordered" else Categorical
-        return make(levels=levels, outside=OWN_LEVEL if self.other or not levels else levels[0])
+        return make(
+            levels=levels,
+            outside=OWN_LEVEL if self.other or not levels else levels[0],
+            spellings={words[0]: tuple(words[1:]) for words in spelled if words[1:]} or None,
+        )
 
 
 def make_schema(

@@ -263,9 +263,11 @@ class _Question:
         if len(self.readings) < 2:
             return ()
         loose = sorted({other for one in self.readings for arc in one.turned for other in arc if other != self.cause})
-        told = " or ".join(f'required = [["{name}", "{self.cause}"]]' for name in loose[:1])
+        first, second = (self.cause, self.effect) if loose == [self.effect] else (loose[0], self.cause)
+        told = f'required = [["{first}", "{second}"]]'
+        which = "which of " if len(loose) > 1 else "whether "
         return (
-            f"The graph does not say which of {', '.join(loose)} {'come' if len(loose) > 1 else 'comes'} before "
+            f"The graph does not say {which}{', '.join(loose)} {'come' if len(loose) > 1 else 'comes'} before "
             f"{self.cause}. If you know, say so in --knowledge FILE.toml, by tiers or, for example, with {told}.",
         )
 

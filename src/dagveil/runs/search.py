@@ -19,6 +19,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.covariance import LEVELS_KEPT, OneHotCovariance
+from dagveil.evidence.estimates import describe_constants
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.pairs import PairEvidence
@@ -211,6 +212,7 @@ def _search(
     else:
         find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
         found, visible = find(tests), visible_strength(tests, skeleton_settings)
+        findings = (*findings, *describe_constants(schema, evidence.releases))
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if settings.hidden_causes:
             findings = (*findings, *_describe_unmeasured(tests, knowledge))

@@ -38,7 +38,8 @@ def describe_solidity(
         about = f"about {wrong_edges:.1f}" if wrong_edges >= 0.05 else "fewer than 0.1"
         said.append(f"{about} of {whose} are expected to be false")
     if false_edges is not None:
-        said.append(f"about {false_edges:.1f} would appear if nothing depended on anything")
+        few = "fewer than 0.1" if false_edges < 0.05 else f"about {false_edges:.1f}"
+        said.append(f"{few} would appear if nothing depended on anything")
     if weak:
         said.append(f"{weak} rest{'s' if weak == 1 else ''} on weak evidence (below {SOLID:.0%} of redraws)")
     if doubtful:

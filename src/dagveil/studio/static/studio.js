@@ -273,10 +273,17 @@ const showGraph = (frame) => {
   inner.body.style.paddingTop = ".8rem";
   // where nothing was found the words come first, and an alarm always does
   const wordsFirst = inner.querySelector("#summary").compareDocumentPosition(drawing) & Node.DOCUMENT_POSITION_FOLLOWING;
-  if (inner.querySelector("body > .banner") || wordsFirst) return;
   const place = drawing.getBoundingClientRect();
-  // not by the address: that would scroll this page as well
-  if (place.bottom > innerHeight - frame.getBoundingClientRect().top) frame.contentWindow.scrollBy(0, place.top - 8);
+  if (!inner.querySelector("body > .banner") && !wordsFirst) {
+    // not by the address: that would scroll this page as well
+    if (place.bottom > innerHeight - frame.getBoundingClientRect().top) frame.contentWindow.scrollBy(0, place.top - 8);
+  }
+  // the frame ends below a whole sentence
+  const ends = [...inner.querySelectorAll("#graph :is(.stage, .legend, details), #summary dd")]
+    .map((part) => part.getBoundingClientRect().bottom)
+    .filter((bottom) => bottom < frame.clientHeight);
+  const last = Math.max(0, ...ends);
+  if (last > frame.clientHeight / 2) frame.style.height = `${Math.ceil(last) + 12}px`;
 };
 
 for (const frame of document.querySelectorAll("iframe")) {
