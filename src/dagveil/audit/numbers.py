@@ -254,8 +254,8 @@ def _kernel_statistics() -> list[AuditedStatistic]:
         for penalty in (0.1, 1.0)
     ]
     return [
-        _slot_statistic("root HSIC, permuted", "statistics.hsic.root_hsic_sensitivity", permuted),
-        _slot_statistic("root HSIC, pairs as they are", "statistics.hsic.paired_root_hsic_sensitivity", paired),
+        _slot_statistic("root HSIC, permuted", "statistics.kernels.root_hsic_sensitivity", permuted),
+        _slot_statistic("root HSIC, pairs as they are", "statistics.kernels.paired_root_hsic_sensitivity", paired),
         _slot_statistic("residual of another slot", "statistics.residuals.residual_sensitivity", *residuals),
     ]
 
