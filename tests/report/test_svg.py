@@ -116,6 +116,16 @@ def test_a_doubtful_direction_is_hollow(share: float | None, look: str, kind: st
     assert {mark.get("class") for mark in group.findall(f"{SVG}{shape}")} == {look}
 
 
+@pytest.mark.parametrize(("forward", "look"), [(0.56, "hollow"), (0.9, "full")])
+def test_an_arrow_that_many_redraws_do_not_show_is_hollow(forward: float, look: str) -> None:
+    shares = {"arrow_confidence": forward, "forward": forward, "backward": 0.1, "line": 0.9 - forward}
+    drawing = draw(["a", "b"], edge("a", "b", confidence=1.0, **shares))
+    (group,) = part(parse(drawing), "edge")
+    assert group.find(f"{SVG}polygon").get("class") == look
+    told = [text.text for text in part(parse(drawing), "legend")[0]]
+    assert ("hollow: redraws disagree about the direction" in told) == (look == "hollow")
+
+
 def test_line_width_grows_with_confidence() -> None:
     widths = []
     for confidence in (0.0, 0.3, 0.6, 1.0):

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from dagveil.report.formatting import FONT_SIZE, break_lines, measure, write_percent, write_plural, write_share
 from dagveil.report.layout import LINE_HEIGHT, Layout, Point, place_graph
-from dagveil.runs.result import Kind, ResultEdge, ResultGraph
+from dagveil.runs.result import SOLID, Kind, ResultEdge, ResultGraph
 from dagveil.text import clean_text
 
 LINE_WIDTHS: Final = (1.2, 4.0)  # line width at confidence 0 and 1
@@ -76,7 +76,9 @@ def draw_line(group: Element, route: Sequence[Point], edge: ResultEdge) -> None:
 
 
 def _is_doubtful(edge: ResultEdge) -> bool:
-    """Return whether this kind and direction came back in fewer than half of the redraws that had the edge."""
+    """Return whether redraws disagree about the direction: an arrow is clear if nearly all of them show it."""
+    if edge.kind == "directed" and edge.forward is not None:
+        return edge.forward < SOLID
     return edge.arrow_confidence is not None and edge.arrow_confidence < 0.5
 
 
@@ -247,7 +249,7 @@ def draw_graph(
 
     Boxes are columns. A directed edge ends in an arrowhead, an undirected one has a dot at both ends. The line grows
     with the confidence of the edge. The circles of a PAG are rings. A hollow arrowhead or dot marks a direction that
-    fewer than half of the redraws confirm.
+    redraws disagree about.
 
     The note is printed above the graph: what nobody may overlook when the picture travels alone. A broad halo runs
     along the edges of pairs that another result joins differently.
