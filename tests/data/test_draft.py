@@ -97,6 +97,9 @@ NAMES: dict[str, Any] = {
     "names of records": [f"P{k}" for k in range(30)],
     "running numbers": np.arange(7, 37),
     "dates": ["2020-01-01", "2020-02-29", "2020-01-01"],
+    "a panel's numbers": np.repeat(np.sort(RNG.choice(13_000, 545, replace=False) ** 2 // 13_000 + np.arange(545)), 8),
+    "few numbers of a panel": np.repeat(np.arange(1, 317), 24),
+    "a panel's names": [f"person {k}" for k in range(316) for _ in range(24)],
 }
 VARIABLES: dict[str, Any] = {
     "ages": RNG.integers(18, 100, 20_000),

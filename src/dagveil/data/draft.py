@@ -50,6 +50,7 @@ _SHARE_OF_ROWS: Final = 0.05
 _FEW_RECORDS: Final = 20
 _SHARE_OF_DATES: Final = 0.9
 _LARGEST_GAP: Final = 0.1
+_SAME_COUNT: Final = 0.9  # of a panel nearly all persons have equally many records
 _DATE: Final = re.compile(
     r"\s*(\d{4}([-./])\d{1,2}\2\d{1,2}|\d{1,2}([-./])\d{1,2}\3(\d{4}|\d{2}))([T ]+\d{1,2}:\d{2}.*)?\s*", re.ASCII
 )
@@ -66,7 +67,7 @@ def describe_unfit_texts(texts: Mapping[str, int]) -> str | None:
     rows = sum(texts.values())
     if len(texts) == rows > _FEW_RECORDS:
         return _describe_names(rows)
-    if len(texts) > MANY_VALUES and len(texts) >= _SHARE_OF_ROWS * rows:
+    if len(texts) > MANY_VALUES and (len(texts) >= _SHARE_OF_ROWS * rows or _is_panel(np.array([*texts.values()]))):
         return _describe_persons(len(texts), sum(count > 1 for count in texts.values()), "texts")
     return None
 
@@ -84,10 +85,17 @@ def describe_unfit_numbers(numbers: NDArray[np.float64]) -> str | None:
     if distinct.size == known.size:
         return _describe_names(known.size) if np.ptp(distinct) < 2 * known.size or _is_even(known) else None
     recurring = int((counts > 1).sum())
-    many = distinct.size > MANY_VALUES and distinct.size >= _SHARE_OF_ROWS * known.size
-    if many and 2 * recurring >= distinct.size and _is_even(known):
+    many = distinct.size >= _SHARE_OF_ROWS * known.size
+    spread = many and 2 * recurring >= distinct.size and _is_even(known)
+    if distinct.size > MANY_VALUES and (spread or _is_panel(counts)):
         return _describe_persons(distinct.size, recurring, "whole numbers")
     return None
+
+
+def _is_panel(counts: NDArray[np.int_]) -> bool:
+    """Tell whether nearly all values occur equally often, and more than once, as the ids of a panel do."""
+    often = int(np.median(counts))
+    return often > 1 and bool(np.mean(counts == often) >= _SAME_COUNT)
 
 
 def _is_even(numbers: NDArray[np.float64]) -> bool:
