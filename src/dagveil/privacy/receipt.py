@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from dagveil.errors import BudgetError, DataError
-from dagveil.files import decode_json, encode_json, parse_fraction
+from dagveil.files import encode_json, parse_fraction
 from dagveil.privacy.budget import TOTAL_MARGIN, Budget, Relation, round_up
 from dagveil.privacy.events import (
     ApproximateZcdpFilter,
@@ -123,8 +123,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ...     dataset="visits", software="dagveil 0", noise="OpenDP")
     >>> receipt.words()[2].split(". ")[1]
     'Any outcome is at most 2.719 times as likely with one record as without it.'
-    >>> Receipt.from_json(receipt.to_json()) == receipt
-    True
     """
 
     calibration: Calibration
@@ -173,11 +171,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def to_json(self) -> bytes:
         """Write the receipt as JSON."""
         return encode_json(self)
-
-    @classmethod
-    def from_json(cls, content: bytes | str) -> Receipt:
-        """Read a receipt from JSON."""
-        return decode_json(content, cls)
 
     def _origin(self) -> tuple[str, ...]:
         """Say who answers for a method that dagveil does not bring."""
