@@ -87,11 +87,6 @@ class Reconciled:
         """The name of the test on the whole table."""
         return f"reconciled-{self.test.value}"
 
-    @property
-    def unit(self) -> float:
-        """One vote."""
-        return 1.0
-
     def values(self, tables: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count the parts that reject independence; the tables come by part."""
         if len(tables) != self.parts:

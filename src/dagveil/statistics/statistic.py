@@ -33,11 +33,6 @@ class Statistic(Protocol):
         ...
 
     @property
-    def unit(self) -> float:
-        """What one step of the grid is worth: for people, after the noise."""
-        ...
-
-    @property
     def parts(self) -> int:
         """Parts that the records are dealt out to; where there is more than one, `values` takes the tables by part."""
         ...
