@@ -20,7 +20,7 @@ from dagveil.data.moments import MOST_FEATURES, Basis, FeaturePlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Positive
 from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, release_rows
 from dagveil.methods.measure_moments import (
@@ -31,9 +31,7 @@ from dagveil.methods.measure_moments import (
     scale_columns,
     warn_of_moment_noise,
 )
-from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
+from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase, account_gaussian
 from dagveil.progress import Progress
 
 Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]
@@ -65,17 +63,12 @@ LINEAR = (
 class MeasureFeaturesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of `measure-features`; those of the search apply besides, at no cost.
 
-    Parameters
-    ----------
-    degree
-        Features per column; None chooses 2 or 3, or second moments of the columns themselves where noise would drown
-        features, from the number of rows, the number of columns and the budget.
-    basis
-        Family of functions.
-    radius
-        Squared radius that rows are shrunk to, per feature; None chooses it. From degree + 2 on nothing is shrunk.
-    reach
-        Spreads on each side of the centre within which values are told apart.
+    - `degree`: Features per column; None chooses 2 or 3, or second moments of the columns themselves where noise would
+      drown features, from the number of rows, the number of columns and the budget.
+    - `basis`: Family of functions.
+    - `radius`: Squared radius that rows are shrunk to, per feature; None chooses it. From degree + 2 on nothing is
+      shrunk.
+    - `reach`: Spreads on each side of the centre within which values are told apart.
     """
 
     degree: Degree | None = None
@@ -97,13 +90,6 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
             f"measure-features needs numeric columns without bins, and {other!r} is none; choose `measure`, "
             "which takes any columns, or leave the others out"
         )
-
-
-def accounting(
-    budget: Budget, schema: Schema, settings: MeasureFeaturesSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
-    """Gaussian noise only."""
-    return tightest_filter(budget, [DiscreteGaussian])
 
 
 def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSettings, progress: Progress) -> Measured:
@@ -227,7 +213,7 @@ METHOD = Method(
     data="numeric",
     cost="one to three releases",
     settings=MeasureFeaturesSettings,
-    accounting=accounting,
+    accounting=account_gaussian,
     check=check,
     release=release,
     sharp=(SharpCase(TWO_NUMBERS),),

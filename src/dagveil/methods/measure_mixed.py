@@ -89,8 +89,9 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     """
     schema = curator.schema
     scaled = scale_columns(curator, share, progress, plain_numbers(schema))
-    plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, float(scaled.left * curator.accounting.total))
-    heavy = noise_of(plan, rows, float(scaled.left * curator.accounting.total)) > HEAVY
+    price = float(scaled.left * curator.accounting.total)
+    plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, price)
+    heavy = noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, price) > HEAVY
     first = scaled.left * FIRST_SHARE if heavy else scaled.left
     progress("measuring second moments", 0, 1 + heavy)
     released = curator.outer_products(plan, first, "mixed moments")
@@ -218,11 +219,6 @@ def scale_scores(column: Column) -> tuple[float, float]:
 def _fixed_norm(sizes: Iterable[int]) -> float:
     """Return the squared norm that the indicators of columns with so many levels have together."""
     return sum(1.0 - 1.0 / size for size in sizes)
-
-
-def noise_of(plan: MixedPlan, rows: int, mu_squared: float) -> float:
-    """Return `noise_share` of a plan."""
-    return noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, mu_squared)
 
 
 def noise_share(fixed: float, features: int, rows: int, mu_squared: float) -> float:

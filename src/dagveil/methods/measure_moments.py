@@ -19,11 +19,9 @@ from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Measured
 from dagveil.privacy.release import NoisyMagnitudes, Release
 from dagveil.progress import Progress
-from dagveil.search.constraint.skeleton import SkeletonSettings
 
 SIZES_SHARE = Fraction(1, 10)
 """Share of the budget that finds the spread of columns whose schema declares none."""
@@ -48,23 +46,6 @@ BITS = 10
 """Fixed-point bits per coordinate: a thousandth of a spread. Fewer where sums over the expected rows would not fit."""
 
 
-def measure_moments(
-    curator: Curator,
-    knowledge: Knowledge,
-    rows: int,
-    share: Fraction,
-    settings: SkeletonSettings,
-    progress: Progress,
-    levels: Mapping[str, tuple[float, float]] | None = None,
-) -> Measured:
-    """Release the second moments of numeric columns, and of columns with levels by their public scores.
-
-    Parameters are those of `measure_tables`; one matrix answers everything, so `knowledge` and `settings` change
-    nothing. `levels` has centre and spread of each column with levels that is to take part.
-    """
-    return release_moments(curator, rows, scale_columns(curator, share, progress), progress, levels)
-
-
 def release_moments(
     curator: Curator,
     rows: int,
@@ -74,7 +55,7 @@ def release_moments(
 ) -> Measured:
     """Release the second moments of columns whose centres and spreads are known, with all that is left.
 
-    Parameters are those of `measure_moments`.
+    - `levels`: centre and spread of each column with levels that is to take part, by its public scores.
     """
     releases, plan, findings = list(scaled.releases), list(scaled.plan), list(scaled.findings)
     centers = scaled.centers | {name: center for name, (center, _) in (levels or {}).items()}

@@ -9,9 +9,18 @@ from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import asking
-from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, ONE_QUESTION, TWO_COLUMNS, WANG_2020, Method, SharpCase
+from dagveil.methods.method import (
+    COUNTED,
+    FROM_PUBLIC_ROWS,
+    ONE_QUESTION,
+    TWO_COLUMNS,
+    WANG_2020,
+    Method,
+    SharpCase,
+    check_counts,
+)
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import Filter
 from dagveil.privacy.renyi import RenyiFilter, best_order, smallest_ratio
@@ -34,8 +43,7 @@ class SampledGaussianSettings(asking.AskingSettings, frozen=True, kw_only=True):
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse what Poisson sub-samples cannot be accounted for."""
-    asking.check_countable(schema)
-    knowledge.check(schema.columns)
+    check_counts(schema, knowledge)
     if schema.relation != Relation.ADD_REMOVE.value:
         raise MethodError(
             "sampled-gaussian-pc takes Poisson sub-samples, which are accounted for under add/remove neighbours only; "
@@ -43,9 +51,7 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(
-    budget: Budget, schema: Schema, settings: SampledGaussianSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: SampledGaussianSettings, knowledge: Knowledge) -> Filter:
     """Rényi accounting at the order that needs the least noise for the planned questions."""
     return RenyiFilter(
         budget,
@@ -74,11 +80,10 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
         return answer.score <= session.threshold(question, settings.rate) + slack
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     why = f"fresh sub-samples of {float(rate):.3g} of the records, Renyi order {order}"
     asked = session.questions.asked
     stage = Stage("questions on sub-samples", asked, asked, session.share, math.sqrt(ratio), why)
-    return asking.Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
+    return session.conclude(columns, sweep, knowledge, stage)
 
 
 def read_rate(rate: float) -> Fraction:
