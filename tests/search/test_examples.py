@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from dagveil.evidence.moments import NoisyCovariance
+from dagveil.graphs.cpdag import list_bits
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.pc import prune
-from dagveil.search.constraint.skeleton import count_discoveries, list_bits, list_neighbours
+from dagveil.search.constraint.skeleton import count_discoveries, list_neighbours
 from dagveil.search.score.ges import mask_of, places_of
 from dagveil.search.score.linear import LinearScore, parents_of, polish, reachable
 from dagveil.search.score.notears import (

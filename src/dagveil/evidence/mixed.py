@@ -123,11 +123,10 @@ class BlockEvidence:
     @cached_property
     def centre(self) -> MixedCovariance:
         """The covariance without what noise alone adds to the square of each block on average."""
-        d = len(self.columns)
-        x, y = np.triu_indices(d, 1)
-        found = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
-        kept = np.ones((d, d))
-        kept[x, y] = kept[y, x] = keep_excess(found.statistic, found.freedom)
+        pairs = Questions.pairs(len(self.columns))
+        found = self.test(pairs)
+        kept = np.ones((len(self.columns),) * 2)
+        kept[pairs.x, pairs.y] = kept[pairs.y, pairs.x] = keep_excess(found.statistic, found.freedom)
         return self.covariance.shrunk(kept)
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:

@@ -115,11 +115,10 @@ class MomentEvidence:
     @cached_property
     def centre(self) -> NoisyCovariance:
         """The covariance without what noise alone adds to the square of each entry on average."""
-        d = len(self.columns)
-        x, y = np.triu_indices(d, 1)
-        found = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
-        shares = np.ones((d, d))
-        shares[x, y] = shares[y, x] = keep_excess(found.statistic, found.freedom)
+        pairs = Questions.pairs(len(self.columns))
+        found = self.test(pairs)
+        shares = np.ones((len(self.columns),) * 2)
+        shares[pairs.x, pairs.y] = shares[pairs.y, pairs.x] = keep_excess(found.statistic, found.freedom)
         return self.covariance.shrunk(shares)
 
     def odds(self, questions: Questions) -> Floats:

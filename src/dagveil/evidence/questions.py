@@ -47,6 +47,12 @@ class Questions:
             np.array([q[2] for q in questions], dtype=np.intp).reshape(len(questions), size),
         )
 
+    @classmethod
+    def pairs(cls, columns: int) -> Questions:
+        """Return the questions about all pairs of so many columns, without a set."""
+        x, y = np.triu_indices(columns, 1)
+        return cls(x, y, np.empty((len(x), 0), dtype=np.intp))
+
     def __len__(self) -> int:
         return len(self.x)
 

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,30 +25,6 @@ CELLS_AT_ONCE = 2**17
 
 CELLS_REMEMBERED = 2**23
 """Cells of marginal tables that are kept for the next question."""
-
-
-class Margins(Protocol):
-    """Sums of a table over all columns but some."""
-
-    def of(self, columns: tuple[int, ...]) -> Floats:
-        """Sum out all columns but these, which are given in ascending order."""
-        ...
-
-    def locate(self, sets: Positions) -> tuple[Floats, Positions, Positions]:
-        """Tell where the margins of many sets lie.
-
-        - `sets`: positions of columns, in any order, shape (sets, columns of each).
-
-        Returns the cells in one row; for each set the place of its first cell; and how far the next level of each of
-        its columns is from there, in the shape of `sets`.
-        """
-        ...
-
-
-def margins_of(counts: Floats) -> Margins:
-    """Return the margins of a table."""
-    together = math.prod(levels + 1 for levels in counts.shape)
-    return AllMargins(counts) if together <= CELLS_AT_ONCE else AskedMargins(counts)
 
 
 class AllMargins:
@@ -84,7 +59,13 @@ class AllMargins:
         return np.asarray(self._wide[tuple(place)])
 
     def locate(self, sets: Positions) -> tuple[Floats, Positions, Positions]:
-        """Tell where the margins of many sets lie."""
+        """Tell where the margins of many sets lie.
+
+        - `sets`: positions of columns, in any order, shape (sets, columns of each).
+
+        Returns the cells in one row; for each set the place of its first cell; and how far the next level of each of
+        its columns is from there, in the shape of `sets`.
+        """
         return self.cells, self._total - self._summed[sets].sum(axis=1), self._stride[sets]
 
 
@@ -128,6 +109,16 @@ class AskedMargins:
         np.put_along_axis(stride, order[:, :-1], after, axis=1)
         first = np.cumsum([0, *(margin.size for margin in margins[:-1])], dtype=np.intp)
         return np.concatenate([margin.reshape(-1) for margin in margins]), first, stride
+
+
+Margins = AllMargins | AskedMargins
+"""Sums of a table over all columns but some."""
+
+
+def margins_of(counts: Floats) -> Margins:
+    """Return the margins of a table."""
+    together = math.prod(levels + 1 for levels in counts.shape)
+    return AllMargins(counts) if together <= CELLS_AT_ONCE else AskedMargins(counts)
 
 
 FEWEST_ROWS = 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import combinations, permutations
@@ -281,17 +281,36 @@ def _must_point(a: int, b: int, into: list[int], out: list[int], flat: list[int]
     if out[a] & into[b]:
         return True
     sources = flat[a] & into[b]
-    if any(sources & ~near[c] & ~(1 << c) for c in _bits(sources)):
+    if any(sources & ~near[c] & ~(1 << c) for c in list_bits(sources)):
         return True
     bridges = into[b] & near[a]
-    return any(out[d] & bridges for d in _bits(flat[a] & ~near[b] & ~(1 << b)))
+    return any(out[d] & bridges for d in list_bits(flat[a] & ~near[b] & ~(1 << b)))
 
 
-def _bits(mask: int) -> Iterable[int]:
+def list_bits(mask: int) -> list[int]:
+    """Return the members of a set of nodes that is kept as the bits of a number, the smallest first."""
+    bits = []
     while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
+        bits.append((mask & -mask).bit_length() - 1)
+        mask &= mask - 1
+    return bits
+
+
+def follow(steps: Sequence[int], start: int, allowed: int = -1, wanted: int = 0) -> int:
+    """Return the set of nodes that steps lead to from a set, itself included; all sets are bits of a number.
+
+    - `steps`: per node the set of nodes that one step leads to.
+    - `allowed`: nodes that may be stepped on.
+    - `wanted`: the walk may end as soon as it has found all of these.
+    """
+    found = frontier = start
+    while frontier and (not wanted or wanted & ~found):
+        node = (frontier & -frontier).bit_length() - 1
+        frontier &= frontier - 1
+        new = steps[node] & allowed & ~found
+        found |= new
+        frontier |= new
+    return found
 
 
 class Dag(msgspec.Struct, frozen=True, dict=True):

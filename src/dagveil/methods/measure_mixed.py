@@ -116,11 +116,10 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
 
 def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
     """Return the pairs that a first look does not rule out: those with a small p-value, and the smallest of all."""
-    x, y = np.triu_indices(len(evidence.columns), 1)
-    p_value = evidence.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp))).p_value
-    kept = p_value <= max(SCREEN, float(p_value.min()))
-    names = evidence.columns
-    return tuple((names[i], names[j]) for i, j in zip(x[kept], y[kept], strict=True))
+    names, pairs = evidence.columns, Questions.pairs(len(evidence.columns))
+    p_value = evidence.test(pairs).p_value
+    kept = pairs.select(p_value <= max(SCREEN, float(p_value.min())))
+    return tuple((names[i], names[j]) for i, j in zip(kept.x, kept.y, strict=True))
 
 
 def plain_numbers(schema: Schema) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.graphs.cpdag import list_bits
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import (
     ARROW,
@@ -29,7 +30,7 @@ from dagveil.graphs.pag import (
     name_ends,
 )
 from dagveil.search.constraint.arrows import ArrowSettings, Triple, climb_orientations, weigh_colliders, weigh_sets
-from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, list_bits
+from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings
 
 Joint = tuple[int, int]
 """Whether an edge has an arrowhead at its first and at its second end: 1 or 0."""

@@ -17,9 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
-from dagveil.graphs.cpdag import Arc, Cpdag, Dag, Pair, find_extension, nearest_extension, sort_topologically
+from dagveil.graphs.cpdag import (
+    Arc,
+    Cpdag,
+    Dag,
+    Pair,
+    find_extension,
+    follow,
+    list_bits,
+    nearest_extension,
+    sort_topologically,
+)
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.skeleton import Skeleton, list_bits, list_neighbours
+from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
 
 
 def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, knowledge: Knowledge) -> Cpdag:
@@ -324,12 +334,4 @@ class _Climb:
 
     def _reaches(self, start: int, goal: int, parents: list[int]) -> bool:
         """Tell whether `goal` has `start` among its ancestors; with the arc goal → start that closes a cycle."""
-        seen = frontier = parents[goal]
-        target = 1 << start
-        while frontier and not seen & target:
-            node = (frontier & -frontier).bit_length() - 1
-            frontier &= frontier - 1
-            new = parents[node] & ~seen
-            seen |= new
-            frontier |= new
-        return bool(seen & target)
+        return bool(follow(parents, parents[goal], wanted=1 << start) >> start & 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from dagveil.errors import MethodError
 from dagveil.evidence.joint import JointEvidence
@@ -109,7 +110,7 @@ def _join_parts(
     lenient = lenient_score(score, min(settings.joining_level, settings.level))
     one_step = replace(settings.ges, phases=(Kind.INSERT,), most_steps=1)
     while True:
-        part = _parts(graph)
+        part = connected_components(_adjacency(graph, score.columns), directed=False)[1]
         apart = within & (part[:, None] != part[None, :])
         joined = graph
         if apart.any():
@@ -117,20 +118,6 @@ def _join_parts(
         if joined == graph:
             return graph
         graph = joined
-
-
-def _parts(graph: Cpdag) -> NDArray[np.intp]:
-    """Give the connected parts of a graph numbers; return that of each node."""
-    part = np.full(len(graph.nodes), -1, dtype=np.intp)
-    place = {name: i for i, name in enumerate(graph.nodes)}
-    for number, name in enumerate(graph.nodes):
-        waiting = [name] if part[place[name]] < 0 else []
-        while waiting:
-            node = waiting.pop()
-            if part[place[node]] < 0:
-                part[place[node]] = number
-                waiting.extend(graph.adjacent(node))
-    return part
 
 
 def _adjacency(graph: Cpdag, columns: tuple[str, ...]) -> NDArray[np.bool_]:
