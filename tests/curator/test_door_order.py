@@ -182,8 +182,6 @@ CHILD = textwrap.dedent(
 
     class Deadly:
         name, private = "deadly", False
-        def representable_variance(self, variance):
-            return source.representable_variance(variance)
         def discrete_gaussian(self, variance, size):
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -26,7 +26,6 @@ from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError, LedgerError, MethodError
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteLaplace, PureFilter
-from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.statistics.gcm import gcm_sums
 from dagveil.statistics.kernels import kernel_features, paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
@@ -55,9 +54,6 @@ class ScriptedNoise:
         self.script = script
         self.scales: list[Fraction] = []
         self.rng = np.random.default_rng(seed)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        return source.representable_scale(scale)
 
     def uniform_below(self, bound: int, size: int) -> np.ndarray:
         return self.rng.integers(0, bound, size)
