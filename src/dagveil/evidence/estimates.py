@@ -96,8 +96,7 @@ class TableEstimate(Frame):
     @cached_property
     def shares(self) -> Floats:
         """The counts divided by their sum."""
-        shares: Floats = self.counts / max(self.total, 1.0)
-        return shares
+        return np.asarray(self.counts / max(self.total, 1.0))
 
     @cached_property
     def share_errors(self) -> Floats:
@@ -105,8 +104,7 @@ class TableEstimate(Frame):
         # cells are alike, so each has the same covariance with their sum
         shared = self.total_error**2
         variance = self.standard_error**2 - 2.0 * self.shares * shared / self.counts.size + self.shares**2 * shared
-        errors: Floats = np.sqrt(np.maximum(variance, 0.0)) / max(self.total, 1.0)
-        return errors
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) / max(self.total, 1.0))
 
     def to_arrow(self) -> pa.Table:
         """Return one row per cell: its levels, `count`, `standard_error`, `share` and `share_error`."""

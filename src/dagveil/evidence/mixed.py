@@ -19,18 +19,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.errors import EvidenceError
+from dagveil.evidence import wald
 from dagveil.evidence.blocks import MixedCovariance, covariance_from_features
 from dagveil.evidence.pairs import keep_excess
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.wald import (
-    NO_SLACK,
-    SLACK,
-    SMALLEST_RESIDUAL,
-    Wald,
-    fewer_rows,
-    invert_blocks,
-    residual_covariance,
-)
 from dagveil.privacy.release import NoisyFeatureMoments
 
 Floats = NDArray[np.float64]
@@ -66,7 +58,7 @@ class BlockEvidence:
     def __init__(
         self,
         covariance: MixedCovariance,
-        slack: tuple[float, float, float] = SLACK,
+        slack: tuple[float, float, float] = wald.SLACK,
         compared: Compared = Compared.ALL,
     ) -> None:
         self.covariance = covariance
@@ -163,7 +155,7 @@ class BlockEvidence:
             # what tests let pass, in a direction that is not known
             spread = spread + slack**2 / cells * np.eye(cells)
             sampling = np.broadcast_to(np.eye(cells) / n_rows, spread.shape)
-            odds[rows] = Wald(found.partial.reshape(len(rows), cells), spread, sampling).odds(n_rows)
+            odds[rows] = wald.Wald(found.partial.reshape(len(rows), cells), spread, sampling).odds(n_rows)
         return odds
 
     def test(self, questions: Questions) -> Answers:
@@ -219,7 +211,7 @@ class BlockEvidence:
         xs = self._blocks[x[:, None], given, :a, :s].transpose(0, 2, 1, 3).reshape(q, a, order * s)
         ys = self._blocks[y[:, None], given, :b, :s].transpose(0, 2, 1, 3).reshape(q, b, order * s)
         ss = self._blocks[given[:, :, None], given[:, None, :], :s, :s].transpose(0, 1, 3, 2, 4)
-        inverse = invert_blocks(ss.reshape(q, order * s, order * s), order)
+        inverse = wald.invert_blocks(ss.reshape(q, order * s, order * s), order)
         bx, by = xs @ inverse, ys @ inverse
         mean_s = self._means[given, :s].reshape(q, order * s, 1)
         return _Regressed(
@@ -267,8 +259,8 @@ class BlockEvidence:
             traces = np.einsum("oqab,qoba->qo", own, spread)
             back_x = (weights[:, order, :order] * traces).sum(axis=1)[:, None, None] * rx
             back_y = (weights[:, :order, order] * traces).sum(axis=1)[:, None, None] * ry
-            sx = residual_covariance(found.given.bx, found.given.xs, back_x)
-            sy = residual_covariance(found.given.by, found.given.ys, back_y)
+            sx = wald.residual_covariance(found.given.bx, found.given.xs, back_x)
+            sy = wald.residual_covariance(found.given.by, found.given.ys, back_y)
             if self._level_noise.any():
                 margins = self._lift_levels(bx, given, s), self._lift_levels(by, given, s)
         noise = xx.reshape(q, order + 2, -1).transpose(0, 2, 1) @ weights @ yy.reshape(q, order + 2, -1)
@@ -286,7 +278,7 @@ class BlockEvidence:
         if lost is not None:
             n = self.covariance.n_rows
             ends = (sx / n, bx.transpose(0, 2, 1, 3)), (sy / n, by.transpose(0, 2, 1, 3))
-            c = c + fewer_rows(*ends, fewer, n)
+            c = c + wald.fewer_rows(*ends, fewer, n)
         return np.asarray(c)
 
     def _lift_levels(self, slopes: Floats, given: NDArray[np.intp], s: int) -> Floats:
@@ -319,7 +311,7 @@ def publishable_evidence(release: NoisyFeatureMoments) -> FeatureEvidence:
             f"{release.degree} and a squared radius of {release.radius_squared:g}; release again with degree=3 and "
             "radius=5, or take the p-values of this one as scores"
         )
-    return FeatureEvidence(covariance_from_features(release), NO_SLACK, Compared.LINEAR_SIDE)
+    return FeatureEvidence(covariance_from_features(release), wald.NO_SLACK, Compared.LINEAR_SIDE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -350,7 +342,6 @@ def _whiten(own: Floats, deviation: float | None) -> Floats:
         return np.zeros((0, 0))
     if deviation is not None:
         values, vectors = np.linalg.eigh((own + own.T) / 2)
-        floor = max(SMALLEST_RESIDUAL * values.max(), np.sqrt(2.0) * deviation, 1e-9)
+        floor = max(wald.SMALLEST_RESIDUAL * values.max(), np.sqrt(2.0) * deviation, 1e-9)
         own = (vectors * np.maximum(values, floor)) @ vectors.T
-    whitener: Floats = np.linalg.inv(np.linalg.cholesky(own))
-    return whitener
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(own)))

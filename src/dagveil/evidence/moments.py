@@ -58,8 +58,7 @@ class NoisyCovariance:
         noise = draw_symmetric(rng, len(self.columns) + 1)
         across = np.outer(self.means, noise[0, 1:])
         own = noise[0, 0] * np.outer(self.means, self.means)
-        moved: Floats = self.deviation * (noise[1:, 1:] - across - across.T + own)
-        return moved
+        return np.asarray(self.deviation * (noise[1:, 1:] - across - across.T + own))
 
     def shrunk(self, shares: Floats) -> NoisyCovariance:
         """Return a copy whose covariances are multiplied by these shares; variances stay."""
@@ -69,14 +68,18 @@ class NoisyCovariance:
 
 def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:
     """Centre a released moment matrix by its own noisy means and divide by its own noisy number of rows."""
-    matrix = release.matrix
-    n_rows = max(matrix[0, 0] / release.constant**2, 1.0)
-    means = matrix[0, 1:] / (release.constant * n_rows)
-    covariance = matrix[1:, 1:] / n_rows - np.outer(means, means)
+    covariance, means, n_rows = centre_moments(release.matrix, release.constant)
     deviation = release.deviation / n_rows
     _raise_variances(covariance, deviation)
     ridge = deviation * np.sqrt(len(release.columns))
     return NoisyCovariance(release.columns, covariance, deviation, n_rows, ridge, means / release.constant)
+
+
+def centre_moments(matrix: Floats, constant: float) -> tuple[Floats, Floats, float]:
+    """Return covariance, means and number of rows that a noisy moment matrix, the constant's row first, speaks for."""
+    n_rows = max(matrix[0, 0] / constant**2, 1.0)
+    means = matrix[0, 1:] / (constant * n_rows)
+    return matrix[1:, 1:] / n_rows - np.outer(means, means), means, n_rows
 
 
 def _raise_variances(covariance: Floats, deviation: float) -> None:
@@ -125,8 +128,7 @@ class MomentEvidence:
         """Return the log Bayes factor of dependence for each question."""
         correlation, variance = self._compare(questions)
         wider = variance + EXPECTED_EFFECT**2
-        odds: Floats = (correlation**2 * (1.0 / variance - 1.0 / wider) - np.log(wider / variance)) / 2
-        return odds
+        return np.asarray((correlation**2 * (1.0 / variance - 1.0 / wider) - np.log(wider / variance)) / 2)
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
@@ -138,8 +140,7 @@ class MomentEvidence:
         c = self.covariance
         scale = np.outer(np.diag(c.matrix), np.diag(c.matrix))
         grown = 1.0 + np.add.outer(c.means**2, c.means**2) + 2.0 * np.outer(c.means, c.means) ** 2
-        association: Floats = c.matrix**2 / scale - c.deviation**2 * grown / scale - 1.0 / c.n_rows
-        return association
+        return np.asarray(c.matrix**2 / scale - c.deviation**2 * grown / scale - 1.0 / c.n_rows)
 
     def strength(self, questions: Questions) -> Floats:
         """Return the squared partial correlation."""

@@ -491,5 +491,4 @@ class RedrawnEvidence(PairEvidence):
 
 def keep_excess(statistic: Floats, freedom: Floats) -> Floats:
     """Return the factor for estimates after which fresh noise gives their χ² statistic back on average, if it can."""
-    share: Floats = np.sqrt(np.maximum(statistic - freedom, 0.0) / np.maximum(statistic, 1e-12))
-    return share
+    return np.asarray(np.sqrt(np.maximum(statistic - freedom, 0.0) / np.maximum(statistic, 1e-12)))

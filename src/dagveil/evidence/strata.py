@@ -241,7 +241,8 @@ def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> Sm
     layouts = []
     for questions in orders:
         n_strata = levels.kept[questions.given].prod(axis=1)
-        found = [(rows, lay_out(questions.select(rows), levels, margins)[1]) for rows in _alike(n_strata)]
+        alike = (np.flatnonzero(n_strata == number) for number in np.unique(n_strata))
+        found = [(rows, lay_out(questions.select(rows), levels, margins)[1]) for rows in alike]
         layouts.append((questions, found))
     most = max(layout.summed.shape[0] for _, found in layouts for _, layout in found)
     total = sum(len(questions) for questions, _ in layouts)
@@ -258,11 +259,6 @@ def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> Sm
     a, b = first.place.shape[:2]
     filled = Layout(x, y, place, summed, np.ones((a, total)), np.ones((b, total)))
     return SmallQuestions(filled, tuple(encode_questions(questions, len(levels.kept)) for questions in orders))
-
-
-def _alike(numbers: Positions) -> list[Positions]:
-    """Return the rows of each number."""
-    return [np.flatnonzero(numbers == number) for number in sorted(set(numbers.tolist()))]
 
 
 def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float | None) -> Wald:
@@ -326,8 +322,7 @@ def _spread(p: Floats, merged: Floats) -> Floats:
 
 def _diagonal(matrices: Floats) -> Floats:
     """View of the diagonals of matrices in the first two axes."""
-    diagonal: Floats = np.einsum("ii...->i...", matrices)
-    return diagonal
+    return np.asarray(np.einsum("ii...->i...", matrices))
 
 
 def _mix(weights: Floats, x_part: Floats, y_part: Floats) -> Floats:

@@ -254,5 +254,4 @@ def _whitener(p: Floats) -> Floats:
     scale = np.divide(1.0, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
     s = p.shape[1]
     lower = np.tril(np.broadcast_to(share[:, :, None], (len(p), s, s)), -1)
-    whitener: Floats = (lower + np.eye(s)) * scale[:, :, None]
-    return whitener
+    return np.asarray((lower + np.eye(s)) * scale[:, :, None])

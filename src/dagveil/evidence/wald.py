@@ -195,8 +195,7 @@ class Wald:
         solved = np.linalg.solve(wider, self.partial[..., None])[..., 0]
         fit = self.statistic() - np.maximum(np.einsum("qi,qi->q", self.partial, solved), 0.0)
         room = np.linalg.slogdet(wider)[1] - np.linalg.slogdet(self.covariance)[1]
-        odds: Floats = (fit - room) / 2
-        return odds
+        return np.asarray((fit - room) / 2)
 
     def power(self, n_rows: float) -> tuple[Floats, Floats]:
         """Return the share of T that speaks for a dependence on average over directions, and what T must exceed for it.
@@ -226,8 +225,7 @@ class Wald:
     def efficiency(self) -> Floats:
         """Return the share of information that noise leaves, tr(C⁻¹ sampling) / degrees of freedom."""
         ratio = np.linalg.solve(self.covariance, self.sampling)
-        share: Floats = np.trace(ratio, axis1=1, axis2=2) / ratio.shape[1]
-        return share
+        return np.asarray(np.trace(ratio, axis1=1, axis2=2) / ratio.shape[1])
 
 
 def invert_sets(sets: Floats) -> Floats:
@@ -400,16 +398,14 @@ def invert_blocks(ss: Floats, order: int) -> Floats:
     if order < 2:
         return ss
     values, vectors = np.linalg.eigh(ss)
-    inverse: Floats = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return inverse
+    return np.asarray((vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def residual_covariance(b: Floats, s: Floats, back: Floats) -> Floats:
     """Residual covariance of whitened blocks, its eigenvalues between the floor and 1."""
     residual = np.eye(b.shape[1]) - b @ s.transpose(0, 2, 1) + back
     values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)
-    clipped: Floats = (vectors * np.clip(values, SMALLEST_RESIDUAL, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return clipped
+    return np.asarray((vectors * np.clip(values, SMALLEST_RESIDUAL, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:
@@ -418,8 +414,7 @@ def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:
     products = (whitener[:, :, None, :] * whitener[:, None, :, :]).reshape(q, a * a, a)
     squares = (products @ probabilities).transpose(0, 2, 1).reshape(q, strata, a, a)
     means = (whitener @ probabilities).transpose(0, 2, 1)
-    within: Floats = squares - means[..., :, None] * means[..., None, :]
-    return within
+    return np.asarray(squares - means[..., :, None] * means[..., None, :])
 
 
 def distinct_rows(given: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag, Dag, Pair, check_nodes, check_pairs, list_by_end
+from dagveil.graphs.cpdag import Cpdag, Dag, Pair, check_nodes, check_pairs, list_by_end, look_up, reach
 
 
 class Mark(enum.Enum):
@@ -76,10 +76,7 @@ class MixedGraph(msgspec.Struct, frozen=True, dict=True):
 
     def adjacent(self, node: str) -> frozenset[str]:
         """Return the nodes joined to a node by an edge."""
-        try:
-            return self._near[node]
-        except KeyError:
-            raise GraphError(f"no node is called {node!r}; the graph has: {', '.join(self.nodes)}") from None
+        return look_up(self._near, node)
 
     def skeleton(self) -> frozenset[Pair]:
         """Return the adjacent pairs."""
@@ -126,13 +123,7 @@ def name_ends(nodes: tuple[str, ...], ends: Ends) -> MixedGraph:
 def find_possible_ancestors(ends: Ends, nodes: Iterable[int]) -> set[int]:
     """Return these nodes and all that may be their causes: a path leads from them without an arrowhead against it."""
     goes = (ends.T != NONE) & (ends.T != ARROW) & (ends != TAIL)
-    found = set(nodes)
-    waiting = list(found)
-    while waiting:
-        more = set(np.flatnonzero(goes[:, waiting.pop()]).tolist()) - found
-        found |= more
-        waiting += more
-    return found
+    return reach(nodes, lambda node: np.flatnonzero(goes[:, node]).tolist())
 
 
 def find_class(mag: MixedGraph, *, selection: bool = False) -> MixedGraph:

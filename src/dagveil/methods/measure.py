@@ -135,12 +135,8 @@ def releases_mixed(
     """
     if method != "measure" or not isinstance(settings, MeasureSettings) or settings.plan is not Plan.AUTO:
         return False
-    return is_mixed(schema) or (budget is not None and _takes_trends(budget, schema, knowledge))
-
-
-def _takes_trends(budget: Budget, schema: Schema, knowledge: Knowledge) -> bool:
-    if budget.delta == 0 or prefers_joint(budget, schema, knowledge):
-        return False
+    if is_mixed(schema) or budget is None or budget.delta == 0 or prefers_joint(budget, schema, knowledge):
+        return is_mixed(schema)
     return trends_pay(schema, float(tightest_filter(budget, [DiscreteGaussian]).total), knowledge)
 
 

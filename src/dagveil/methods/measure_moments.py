@@ -167,7 +167,9 @@ def scale_columns(
 def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]:
     """Return the centres of all numeric columns, and the spreads of those whose schema declares one."""
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
-    centers = {name: _center(column) for name, column in columns.items()}
+    # in this form the middle of bounds that are far apart is finite
+    middles = {name: one.bounds[0] + (one.bounds[1] - one.bounds[0]) / 2.0 for name, one in columns.items()}
+    centers = {name: middles[name] if one.center is None else one.center for name, one in columns.items()}
     return centers, {name: column.spread for name, column in columns.items() if column.spread is not None}
 
 
@@ -200,11 +202,6 @@ def spread_of(size: NoisyMagnitudes, reach: float) -> float:
     # cell k holds distances between half of 2^exponent and 2^exponent
     exponent = size.first_exponent + cell
     return float(2.0 ** (exponent - 1 + inside)) / NORMAL_MEDIAN
-
-
-def _center(column: Numeric) -> float:
-    lower, upper = column.bounds
-    return column.center if column.center is not None else lower + (upper - lower) / 2.0
 
 
 def _reach(column: Numeric, center: float) -> float:

@@ -11,14 +11,7 @@ from dagveil.curator import Curator
 from dagveil.data.column import LevelColumn, Numeric
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure import (
-    LEVELS_SHARE,
-    check_measurable,
-    read_shares,
-    release_levels,
-    release_rows,
-    scale_levels,
-)
+from dagveil.methods import measure
 from dagveil.methods.measure_moments import release_moments, scale_columns
 from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Measured, Method, NoSettings, SharpCase, account_gaussian
 from dagveil.progress import Progress
@@ -35,20 +28,20 @@ LEVEL_REACH = 2.0
 def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
     """Release the moments of all columns, levels by their scores."""
     schema = curator.schema
-    rows, released, plan = release_rows(curator)
+    rows, released, plan = measure.release_rows(curator)
     share = 1 - sum((Fraction(stage.share).limit_denominator(1000) for stage in plan), Fraction(0))
     levels = {}
-    tables = release_levels(curator, LEVELS_SHARE)
+    tables = measure.release_levels(curator, measure.LEVELS_SHARE)
     for table in tables:
         column = schema.columns[table.columns[0]]
         if not isinstance(column, Numeric):
-            levels[table.columns[0]] = widen_levels(column, *scale_levels(column, read_shares(table)))
+            levels[table.columns[0]] = widen_levels(column, *measure.scale_levels(column, measure.read_shares(table)))
     if tables:
-        share -= LEVELS_SHARE
+        share -= measure.LEVELS_SHARE
         why = "columns with levels are centred and scaled by them"
         cells = sum(len(table.values) for table in tables)
         deviation = tables[0].count_variance ** 0.5
-        plan.append(Stage("one-way tables", len(tables), cells, float(LEVELS_SHARE), deviation, why))
+        plan.append(Stage("one-way tables", len(tables), cells, float(measure.LEVELS_SHARE), deviation, why))
     measured = release_moments(curator, rows, scale_columns(curator, share, progress), progress, levels)
     findings = measured.findings
     if levels:
@@ -70,7 +63,7 @@ METHOD = Method(
     cost="one to three releases",
     settings=NoSettings,
     accounting=account_gaussian,
-    check=check_measurable,
+    check=measure.check_measurable,
     release=release,
     search=SearchRule.NOTEARS,
     sharp=(SharpCase(TWO_NUMBERS),),

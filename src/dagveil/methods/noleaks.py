@@ -32,8 +32,7 @@ from dagveil.methods import measure
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
 from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase, account_gaussian
 from dagveil.progress import Progress
-from dagveil.search.score.notears import forbidden_entries, measure_by_exponential
-from dagveil.search.score.threshold import weights_to_dag
+from dagveil.search.score.notears import forbidden_entries, measure_by_exponential, weights_to_dag
 
 
 class Schedule(enum.Enum):

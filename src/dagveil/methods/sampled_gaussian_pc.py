@@ -10,17 +10,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods import asking
-from dagveil.methods.method import (
-    COUNTED,
-    FROM_PUBLIC_ROWS,
-    ONE_QUESTION,
-    TWO_COLUMNS,
-    WANG_2020,
-    Method,
-    SharpCase,
-    check_counts,
-)
+from dagveil.methods import asking, method
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import Filter
 from dagveil.privacy.renyi import RenyiFilter, best_order, smallest_ratio
@@ -43,7 +33,7 @@ class SampledGaussianSettings(asking.AskingSettings, frozen=True, kw_only=True):
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse what Poisson sub-samples cannot be accounted for."""
-    check_counts(schema, knowledge)
+    method.check_counts(schema, knowledge)
     if schema.relation != Relation.ADD_REMOVE.value:
         raise MethodError(
             "sampled-gaussian-pc takes Poisson sub-samples, which are accounted for under add/remove neighbours only; "
@@ -93,11 +83,11 @@ def read_rate(rate: float) -> Fraction:
     return Fraction(rate).limit_denominator(1000)
 
 
-METHOD = Method(
+METHOD = method.Method(
     name="sampled-gaussian-pc",
     title="Gaussian noise on fresh sub-samples, a baseline",
-    paper=WANG_2020,
-    data=COUNTED,
+    paper=method.WANG_2020,
+    data=method.COUNTED,
     cost="every question",
     settings=SampledGaussianSettings,
     accounting=accounting,
@@ -105,7 +95,7 @@ METHOD = Method(
     ask=ask,
     # a quarter of the rows moves G by less than is declared for all, and Kendall's sum hardly
     sharp=(
-        SharpCase(TWO_COLUMNS, {**ONE_QUESTION, "questions": "1"}),
-        SharpCase(TWO_COLUMNS, {**FROM_PUBLIC_ROWS, "questions": "1", "rate": "1"}),
+        method.SharpCase(method.TWO_COLUMNS, {**method.ONE_QUESTION, "questions": "1"}),
+        method.SharpCase(method.TWO_COLUMNS, {**method.FROM_PUBLIC_ROWS, "questions": "1", "rate": "1"}),
     ),
 )

@@ -198,8 +198,7 @@ def count_discoveries(p_values: NDArray[np.float64], share: float) -> NDArray[np
     """Return how many of these p-values, ascending in each row, Benjamini and Hochberg's rule takes."""
     rank = np.arange(1, p_values.shape[1] + 1)
     passes = p_values <= share * rank / max(p_values.shape[1], 1)
-    counts: NDArray[np.intp] = np.where(passes, rank, 0).max(axis=1, initial=0)
-    return counts
+    return np.asarray(np.where(passes, rank, 0).max(axis=1, initial=0))
 
 
 def candidate_sets(

@@ -8,7 +8,6 @@ touched are listed and asked again. Of the many edges that could come, only thos
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -163,22 +162,17 @@ class GesSettings:
     - `most_parents`: a node gets no more parents than this.
     - `phases`: kinds of steps, in the order in which they are tried.
     - `most_steps`: steps after which the search stops where it is; None sets no bound.
-    - `seconds`: time after which the search stops where it is; None sets no bound, so that results do not hang on the
-      machine.
     """
 
     most_parents: int = 5
     phases: tuple[Kind, ...] = (Kind.INSERT, Kind.DELETE, Kind.TURN)
     most_steps: int | None = None
-    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.most_parents < 1:
             raise MethodError(f"most_parents is {self.most_parents}; choose at least 1")
         if self.most_steps is not None and self.most_steps < 0:
             raise MethodError(f"most_steps is {self.most_steps}; choose at least 0, or None for no bound")
-        if self.seconds is not None and not self.seconds >= 0:
-            raise MethodError(f"seconds is {self.seconds:g}; choose at least 0, or None for no bound")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +211,6 @@ class _Climb:
     steps: list[Step] = field(default_factory=list)
     seen: set[Pattern] = field(default_factory=set)
     taken: Counter[Surroundings] = field(default_factory=Counter)
-    deadline: float = np.inf
 
     def run(self) -> None:
         """Climb until no phase finds anything to do."""
@@ -231,7 +224,7 @@ class _Climb:
     def is_over(self) -> bool:
         """Tell whether a bound was reached."""
         most = self.settings.most_steps
-        return time.monotonic() > self.deadline or (most is not None and len(self.steps) >= most)
+        return most is not None and len(self.steps) >= most
 
     def climb(self, kind: Kind) -> bool:
         """Take steps of one kind as long as one gains; tell whether any was taken."""
@@ -464,9 +457,8 @@ def search_steps(
     place = {name: i for i, name in enumerate(columns)}
     ends = [(place[cause], place[effect]) for cause, effect in knowledge.required]
     required = frozenset((min(pair), max(pair)) for pair in ends)
-    deadline = np.inf if settings.seconds is None else time.monotonic() + settings.seconds
     begin = _start(columns, knowledge, start)
-    climb = _Climb(settings, open_pairs, required, begin, FamilyGains(score, d), deadline=deadline)
+    climb = _Climb(settings, open_pairs, required, begin, FamilyGains(score, d))
     climb.run()
     return climb.steps
 

@@ -76,10 +76,6 @@ class Pattern:
             flat[head] |= 1 << tail
         return cls(tuple(into), tuple(flat))
 
-    def is_clique(self, mask: int) -> bool:
-        """Tell whether any two nodes of a set are adjacent."""
-        return all(mask & ~self.near[v] & ~(1 << v) == 0 for v in list_bits(mask))
-
     def reaches(self, start: int, goal: int, avoiding: int, skipped: int = 0) -> bool:
         """Tell whether arrows and undirected edges lead there, never through `avoiding`, nor first to `skipped`."""
         target = 1 << goal
@@ -251,8 +247,10 @@ def list_turns(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[
     if pattern.flat[y] >> x & 1:
         common = flat_y & pattern.flat[x]
         for clique in _cliques(pattern, 0, flat_y, room):
-            # without a member that is not next to x the result would be equivalent
-            if clique & ~common and _separates(pattern, flat_y, clique & common, clique & ~common, common & ~clique):
+            # without a member that is not next to x the result would be equivalent; common members must lie between
+            # those and the rest of the common ones
+            beyond = follow(pattern.flat, clique & ~common, flat_y & ~(clique & common), common & ~clique)
+            if clique & ~common and not beyond & common & ~clique:
                 yield Operator(Kind.TURN, x, y, clique)
     elif pattern.into[x] >> y & 1:
         common = flat_y & pattern.near[x]
@@ -262,7 +260,7 @@ def list_turns(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[
 
 def _cliques(pattern: Pattern, held: int, choice: int, room: int) -> Iterator[int]:
     """Yield the cliques that contain `held` and otherwise members of `choice`, with at most `room` members."""
-    if held.bit_count() > room or not pattern.is_clique(held):
+    if held.bit_count() > room or any(held & ~pattern.near[v] & ~(1 << v) for v in list_bits(held)):
         return
     for v in list_bits(held):
         choice &= pattern.near[v]
@@ -273,11 +271,6 @@ def _cliques(pattern: Pattern, held: int, choice: int, room: int) -> Iterator[in
         if clique.bit_count() < room:
             # each further member comes after the ones before it: no clique is listed twice
             waiting.extend((clique | 1 << v, more & pattern.near[v] & -(2 << v)) for v in list_bits(more))
-
-
-def _separates(pattern: Pattern, inside: int, wall: int, left: int, right: int) -> bool:
-    """Tell whether, among the nodes `inside`, every way between two sets meets the wall."""
-    return not follow(pattern.flat, left, inside & ~wall, right) & right
 
 
 def _direct(into: list[int], flat: list[int], tails: int, head: int) -> None:
