@@ -266,7 +266,7 @@ class TestAccess:
         joints = [tuple(part.exact_table().reshape(-1).tolist()) for part in parts]
         assert len(set(joints)) == 3
         assert all((part.exact_table() <= access.exact_table()).all() for part in parts)
-        assert repr(access) == "PublishedAccess('cancer-sample')"
+        assert repr(access).startswith("<dagveil.papers.publication.PublishedAccess object")
 
     @every_reading
     def test_a_seed_gives_the_same_run(self, method: str, calibration: Calibration, tables: Any) -> None:

@@ -73,9 +73,6 @@ class Curator:
         self.relation = relation
         self.accounting = accounting
 
-    def __repr__(self) -> str:
-        return f"Curator({self.schema.dataset!r}, {self.accounting.name}, {len(self.events)} charges)"
-
     @property
     def schema(self) -> Schema:
         """The public schema of the rows."""

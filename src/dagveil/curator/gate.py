@@ -46,7 +46,6 @@ class Record(Protocol):
 
     def record(self, event: Event) -> None:
         """Store the event durably."""
-        ...
 
 
 class Gate:
@@ -74,9 +73,6 @@ class Gate:
         self._known = deque[Kept](() if journal is None else journal.answers)
         self._expected: deque[Event] | None = None
         self._standing = deque(_find_standing(journal, written))
-
-    def __repr__(self) -> str:
-        return f"Gate({self._accounting.name}, {len(self._events)} charges)"
 
     @property
     def events(self) -> tuple[Event, ...]:

@@ -84,7 +84,6 @@ class PublicFunctions(Protocol):
 
     def function(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
         """Give the function that predicts a column from others, in scaled units."""
-        ...
 
 
 Regression = Ridge | PublicFunctions
@@ -130,9 +129,6 @@ class KernelQuestions:
         self.relation = relation
         self.slots = slots
         self.asked = 0
-
-    def __repr__(self) -> str:
-        return f"KernelQuestions({self.slots} slots, {self.relation.value}, {self.asked} questions)"
 
     def permutation_bit(self, question: Question, epsilon: Fraction, test: HsicTest, label: str) -> bool:
         """Tell whether x and y look dependent given the set, by a private permutation test.

@@ -68,9 +68,6 @@ class QuestionSession:
         self._open: ThresholdRounds | None = None
         self.asked = 0
 
-    def __repr__(self) -> str:
-        return f"QuestionSession({self.statistic.name}, {self.asked} questions)"
-
     def critical_score(self, question: Question, level: float, rows: float, ties: float = 1.0) -> float:
         """Return the score, in records, above which the exact statistic would say "dependent" at this level."""
         shape = self._shape(question)
@@ -237,9 +234,6 @@ class GradientQuestions:
         self._rows = rows
         self._gate = gate
         self.asked = 0
-
-    def __repr__(self) -> str:
-        return f"GradientQuestions({len(self._rows.columns)} columns, {self.asked} questions)"
 
     def gradient(
         self, weights: NDArray[np.float64], clip: float, share: Fraction, label: str

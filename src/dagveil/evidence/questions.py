@@ -81,7 +81,6 @@ class Independence(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names, in the order that positions refer to."""
-        ...
 
     def association(self) -> NDArray[np.float64]:
         """Return the marginal association of every pair, without the bias that noise gives to squares; 0 if unknown.
@@ -89,32 +88,24 @@ class Independence(Protocol):
         It must obey the data processing inequality: if z separates x from y, then x and y are no more associated than
         either is with z.
         """
-        ...
 
     def strength(self, questions: Questions) -> NDArray[np.float64]:
         """Return a cheap measure of remaining dependence, for ranking conditioning sets."""
-        ...
 
     def test(self, questions: Questions) -> Answers:
         """Test each question."""
-        ...
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions this evidence can answer at all."""
-        ...
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered from tables of the whole conditioning set, not from its main effects."""
-        ...
 
     def odds(self, questions: Questions) -> NDArray[np.float64]:
         """Return the log Bayes factor of dependence for each question: about 0 where the test could see nothing."""
-        ...
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return p-values of questions without a set as if nothing depended on anything, shape (draws, questions)."""
-        ...
 
     def redraw(self, rng: np.random.Generator) -> Independence:
         """Return evidence with fresh noise and fresh sampling around this one, at no cost."""
-        ...

@@ -39,15 +39,12 @@ class LocalScore(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names, in the order that positions refer to."""
-        ...
 
     def score(self, node: int, parents: tuple[int, ...]) -> float:
         """Return what a node with these parents is worth, 0 without parents."""
-        ...
 
     def gains(self, questions: Questions) -> Floats:
         """Return what y adds as a parent of x beside `given`, by equivalence also what x adds to y; NaN if unknown."""
-        ...
 
 
 class EvidenceScore:

@@ -52,9 +52,6 @@ class ReleasedFunctions:
         self._deviation = deviation
         self._known: dict[tuple[str, tuple[str, ...]], AdditiveFunction] = {}
 
-    def __repr__(self) -> str:
-        return f"ReleasedFunctions({len(self.columns)} columns, degree {self.degree})"
-
     def function(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
         """Give the function that predicts a column from others, in units scaled to [-1, 1]."""
         if (target, given) not in self._known:

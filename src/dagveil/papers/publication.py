@@ -222,9 +222,6 @@ class PublishedAccess:
         self._known: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self.rng = rng
 
-    def __repr__(self) -> str:
-        return f"PublishedAccess({self.schema.dataset!r})"
-
     @property
     def schema(self) -> Schema:
         """The public schema of the rows."""

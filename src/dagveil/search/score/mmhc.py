@@ -26,15 +26,12 @@ class Asked(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names, in the order that positions refer to."""
-        ...
 
     def answers(self, questions: Questions) -> Bools:
         """Tell which questions can be answered at all."""
-        ...
 
     def test(self, questions: Questions) -> Answers:
         """Test each question."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
