@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import chdtri
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.noise.exact import BlockLaw, ExactNoise, SeededBits, SystemBits, exp_bounds
+from dagveil.privacy.noise.exact import BlockLaw, ExactNoise, SeededBits, SystemBits, exp_bounds, tabulate_blocks
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise
 from dagveil.privacy.noise.source import representable_scale, representable_variance
@@ -205,7 +205,7 @@ def test_exponentials_are_enclosed(x, bits):
 def test_block_tables_enclose_the_law(law, scale):
     bits = 40
     blocks = BlockLaw.gaussian(scale**2) if law == "gaussian" else BlockLaw.laplace(scale)
-    table = blocks.table(bits)
+    table = tabulate_blocks(blocks, bits)
     with localcontext() as context:
         context.prec = 40
         weights = []

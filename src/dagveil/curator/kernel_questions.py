@@ -101,11 +101,6 @@ class HsicTest:
     def __post_init__(self) -> None:
         check_permutations(self.level, self.permutations)
 
-    @property
-    def largest_rank(self) -> int:
-        """The statistic must be among so many largest of the B + 1."""
-        return _largest_rank(self.level, self.permutations)
-
 
 @dataclass(frozen=True, slots=True)
 class NoisyDifference:
@@ -151,7 +146,7 @@ class KernelQuestions:
         scale = representable_scale(moved / epsilon)
         scores = _to_grid(self._permuted(kernel.map(u), kernel.map(v), test.permutations), sensitivity)
         event = DiscreteLaplace(label, 1, epsilon)
-        bit = self._gate.is_among_largest(scores, scale, event, test.largest_rank, question)
+        bit = self._gate.is_among_largest(scores, scale, event, largest_rank(test.level, test.permutations), question)
         self.asked += 1
         return bit
 
@@ -259,14 +254,15 @@ class KernelQuestions:
 
 def check_permutations(level: float, permutations: int) -> None:
     """Refuse so few permutations that the test could never reject."""
-    if _largest_rank(level, permutations) < 1:
+    if largest_rank(level, permutations) < 1:
         raise MethodError(
             f"{permutations} permutations cannot reject at level {level:g}: level times (permutations + 1) must be at "
             f"least 1; choose at least {math.ceil(1 / level) - 1} permutations"
         )
 
 
-def _largest_rank(level: float, permutations: int) -> int:
+def largest_rank(level: float, permutations: int) -> int:
+    """Return among how many largest of the B + 1 the statistic must be."""
     # decimal fractions such as 0.05 lie a little beside the float: a level times a whole number must not lose a rank
     return math.floor(Fraction(level).limit_denominator(10**6) * (permutations + 1))
 
