@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -21,8 +20,7 @@ from scipy import special
 from dagveil.errors import EvidenceError
 from dagveil.evidence import wald
 from dagveil.evidence.blocks import MixedCovariance, covariance_from_features
-from dagveil.evidence.pairs import keep_excess
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.privacy.release import NoisyFeatureMoments
 
 Floats = NDArray[np.float64]
@@ -42,7 +40,7 @@ class Compared(enum.Enum):
     be published (docs/tests.md says when)."""
 
 
-class BlockEvidence:
+class BlockEvidence(CovarianceEvidence[MixedCovariance]):
     """Independence tests on the covariance of blocks.
 
     Blocks are whitened column by column, the first coordinate first: tests of all entries do not change, strengths of
@@ -61,7 +59,7 @@ class BlockEvidence:
         slack: tuple[float, float, float] = wald.SLACK,
         compared: Compared = Compared.ALL,
     ) -> None:
-        self.covariance = covariance
+        super().__init__(covariance)
         self.slack = slack
         self.compared = compared
         d, m = len(covariance.sizes), max(*covariance.sizes, 1)
@@ -95,15 +93,6 @@ class BlockEvidence:
         self._noise = covariance.noise.copy()
         self._noise[np.arange(d), np.arange(d)] *= numeric
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self.covariance.columns
-
-    def answers(self, questions: Questions) -> NDArray[np.bool_]:
-        """One matrix answers every question."""
-        return np.ones(len(questions), dtype=bool)
-
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered jointly: of several columns the blocks give main effects only."""
         return np.full(len(questions), questions.order < 2)
@@ -111,15 +100,6 @@ class BlockEvidence:
     def redraw(self, rng: np.random.Generator) -> Self:
         """Return evidence with fresh noise and sampling around what was estimated."""
         return type(self)(self.centre.redraw(rng), self.slack, self.compared)
-
-    @cached_property
-    def centre(self) -> MixedCovariance:
-        """The covariance without what noise alone adds to the square of each block on average."""
-        pairs = Questions.pairs(len(self.columns))
-        found = self.test(pairs)
-        kept = np.ones((len(self.columns),) * 2)
-        kept[pairs.x, pairs.y] = kept[pairs.y, pairs.x] = keep_excess(found.statistic, found.freedom)
-        return self.covariance.shrunk(kept)
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""

@@ -8,14 +8,12 @@ the derivation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dagveil.evidence.pairs import keep_excess
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.privacy.release import NoisyMoments
 
@@ -87,25 +85,13 @@ def _raise_variances(covariance: Floats, deviation: float) -> None:
     np.fill_diagonal(covariance, np.maximum(np.diag(covariance), max(np.sqrt(2) * deviation, 1e-9)))
 
 
-class MomentEvidence:
-    """Independence tests on a noisy covariance.
-
-    - `covariance`: from a released moment matrix.
-    """
+class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
+    """Independence tests on a noisy covariance, from a released moment matrix."""
 
     def __init__(self, covariance: NoisyCovariance) -> None:
-        self.covariance = covariance
+        super().__init__(covariance)
         d = len(covariance.columns)
         self._ridged = covariance.matrix + covariance.ridge * np.eye(d)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self.covariance.columns
-
-    def answers(self, questions: Questions) -> NDArray[np.bool_]:
-        """One matrix answers every question."""
-        return np.ones(len(questions), dtype=bool)
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """For a linear model main effects are all there is, and no set was paid for on its own."""
@@ -114,15 +100,6 @@ class MomentEvidence:
     def redraw(self, rng: np.random.Generator) -> MomentEvidence:
         """Return evidence with fresh noise and sampling around what was estimated."""
         return MomentEvidence(self.centre.redraw(rng))
-
-    @cached_property
-    def centre(self) -> NoisyCovariance:
-        """The covariance without what noise alone adds to the square of each entry on average."""
-        pairs = Questions.pairs(len(self.columns))
-        found = self.test(pairs)
-        shares = np.ones((len(self.columns),) * 2)
-        shares[pairs.x, pairs.y] = shares[pairs.y, pairs.x] = keep_excess(found.statistic, found.freedom)
-        return self.covariance.shrunk(shares)
 
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question."""

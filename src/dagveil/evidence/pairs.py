@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.covariance import OneHotCovariance
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.evidence.wald import (
     Conditioning,
     Regressions,
@@ -55,20 +55,12 @@ class Conditioned:
     strata: bool
 
 
-class PairEvidence:
-    """Independence tests on a one-hot covariance.
-
-    - `covariance`: estimated from released pair tables.
-    """
+class PairEvidence(CovarianceEvidence[OneHotCovariance]):
+    """Independence tests on a one-hot covariance, estimated from released pair tables."""
 
     def __init__(self, covariance: OneHotCovariance) -> None:
-        self.covariance = covariance
+        super().__init__(covariance)
         self._remembered: dict[int, tuple[NDArray[np.int64], Floats]] = {}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self.covariance.columns
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell for which questions the table of x and y was measured, and all others that they need are known."""
@@ -240,24 +232,6 @@ class PairEvidence:
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
         """Return evidence with fresh noise and fresh sampling around what was estimated."""
         return RedrawnEvidence(self, self.centre.with_noise(rng).with_sampling(rng), rng)
-
-    @cached_property
-    def centre(self) -> OneHotCovariance:
-        """The covariance without what its noise alone adds to each block on average.
-
-        Noise drawn again around the released blocks would be there twice, and make every pair look dependent.
-        """
-        return self.covariance.shrunk(self.kept_shares)
-
-    @cached_property
-    def kept_shares(self) -> Floats:
-        """The share of each block that is more than noise adds to it on average, shape (d, d)."""
-        pairs = Questions.pairs(len(self.columns))
-        pairs = pairs.select(self.answers(pairs))
-        found = self.test(pairs)
-        shares = np.ones((len(self.columns),) * 2)
-        shares[pairs.x, pairs.y] = shares[pairs.y, pairs.x] = keep_excess(found.statistic, found.freedom)
-        return shares
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions).
@@ -487,8 +461,3 @@ class RedrawnEvidence(PairEvidence):
             freedom = np.maximum(released.freedom, 1.0)
             found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
         return found
-
-
-def keep_excess(statistic: Floats, freedom: Floats) -> Floats:
-    """Return the factor for estimates after which fresh noise gives their χ² statistic back on average, if it can."""
-    return np.asarray(np.sqrt(np.maximum(statistic - freedom, 0.0) / np.maximum(statistic, 1e-12)))

@@ -7,7 +7,8 @@ A question is always (x, y, given). Searches ask thousands of them, so they trav
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,3 +110,56 @@ class Independence(Protocol):
 
     def redraw(self, rng: np.random.Generator) -> Independence:
         """Return evidence with fresh noise and fresh sampling around this one, at no cost."""
+
+
+class BlockCovariance(Protocol):
+    """Estimated covariances of blocks of coordinates, a block for each column."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names, in the order of the blocks."""
+
+    def shrunk(self, shares: NDArray[np.float64], /) -> Self:
+        """Return a copy whose blocks between columns are multiplied by these shares, shape (d, d)."""
+
+
+Blocks = TypeVar("Blocks", bound=BlockCovariance)
+
+
+class CovarianceEvidence(Generic[Blocks]):
+    """Independence tests on one estimated covariance.
+
+    - `covariance`: from what was released.
+    """
+
+    def __init__(self, covariance: Blocks) -> None:
+        self.covariance = covariance
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names, in the order that positions refer to."""
+        return self.covariance.columns
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which questions can be answered: one matrix answers all of them."""
+        return np.ones(len(questions), dtype=bool)
+
+    def test(self, questions: Questions) -> Answers:
+        """Test each question."""
+        raise NotImplementedError
+
+    @cached_property
+    def centre(self) -> Blocks:
+        """The covariance without what its noise alone adds to the square of each block on average.
+
+        Noise drawn again around the released blocks would be there twice, and make every pair look dependent. With
+        these, fresh noise gives their χ² statistics back on average, if it can.
+        """
+        pairs = Questions.pairs(len(self.columns))
+        pairs = pairs.select(self.answers(pairs))
+        found = self.test(pairs)
+        excess = np.maximum(found.statistic - found.freedom, 0.0)
+        shares = np.ones((len(self.columns),) * 2)
+        shares[pairs.x, pairs.y] = np.sqrt(excess / np.maximum(found.statistic, 1e-12))
+        shares[pairs.y, pairs.x] = shares[pairs.x, pairs.y]
+        return self.covariance.shrunk(shares)
