@@ -204,8 +204,8 @@ class TestNotices:
                 def __getattr__(self, name: str) -> Any:
                     return getattr(curator._recording.noise, name)
 
-                def representable_scale(self, scale: Fraction) -> Fraction:
-                    return noise_source(NoiseKind.SEEDED, 0).representable_scale(scale * curator._table.n_rows)
+                def discrete_laplace(self, scale: Fraction, size: int) -> Any:
+                    return curator._recording.noise.discrete_laplace(scale * curator._table.n_rows, size)
 
             curator._gate._noise = Uneven()
             curator.count_rows(Fraction(1, 2))

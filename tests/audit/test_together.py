@@ -178,7 +178,7 @@ class TestRehearsal:
         _, told = attacker.run(attacker.tables[0], 0)
         recording = Recording(noise_source(NoiseKind.SEEDED, 0), told, End.LAST_ANSWER)
         with pytest.raises(Finished):
-            attacker.run_from(attacker.tables[1], recording)
+            attacker._repeatable.run(attacker.tables[1], recording)
         assert len(recording.exchanges) == len(told)
 
 

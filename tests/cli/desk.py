@@ -112,8 +112,8 @@ class Desk:
         books = Ledger.open(self.ledger)
         for name in books.datasets():
             account = books.account(name)
-            assert account.spent_epsilon == account.spent_delta == 0
-            assert account.reserved_epsilon == account.reserved_delta == 0
+            assert account.spent_epsilon == account.spending.spent.delta == 0
+            assert account.spending.reserved.epsilon == account.spending.reserved.delta == 0
         books.close()
 
     def check_refused(self, result: Result, what: str, next_step: str) -> None:

@@ -17,7 +17,6 @@ from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteLaplace, Event, Filter, Unbounded
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.ledger import MemoryLedger
-from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 
 AnyFilter = TypeVar("AnyFilter", bound=Filter)
@@ -85,12 +84,6 @@ class SpyNoise:
         self.log = log
         self.run = run
         self.drawn = 0
-
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        return source.representable_variance(variance)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        return source.representable_scale(scale)
 
     def discrete_laplace(self, scale: Fraction, size: int) -> np.ndarray:
         assert isinstance(self.run.events[-1], DiscreteLaplace)

@@ -168,7 +168,7 @@ class Stretched:
 
     def __init__(self, inner: Statistic) -> None:
         self._inner = inner
-        self.name, self.parts, self.unit = inner.name, 1, inner.unit / 7
+        self.name, self.parts = inner.name, 1
 
     def values(self, tables: np.ndarray) -> np.ndarray:
         return 7 * self._inner.values(tables)

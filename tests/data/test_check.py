@@ -144,4 +144,4 @@ def test_ids_that_cannot_be_compared_are_refused_before_anything_is_charged() ->
     books = MemoryLedger()
     with pytest.raises(DataError, match="'id'"):
         measure_source(table, schema, 1, "1e-6", ledger=books)
-    assert books.account("d").spent_epsilon == books.account("d").reserved_epsilon == 0
+    assert books.account("d").spent_epsilon == books.account("d").spending.reserved.epsilon == 0

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dagveil.effects.components import Components
-from dagveil.effects.estimate import estimate_additive_law
-from dagveil.effects.linear import estimate_slope, find_unshrunk
+from dagveil.effects.estimate import estimate_additive_law, estimate_slope, find_unshrunk
 from dagveil.effects.tables import Law, estimate_law, project
 from dagveil.examples.networks import LinearGaussian, gaussian_schema, sample_linear_gaussian
 from dagveil.privacy.noise.kind import NoiseKind

@@ -22,7 +22,8 @@ from dagveil.graphs.exchange.formats import (
     write_amat,
     write_graph,
 )
-from dagveil.graphs.pag import CIRCLE, NONE, TAIL, Edge, Mark, MixedGraph, OrientationRules, find_class, project_dag
+from dagveil.graphs.pag import CIRCLE, NONE, TAIL, Edge, Mark, MixedGraph, OrientationRules, find_class
+from dagveil_bench.hidden_causes import project_dag
 from separation import is_separated
 
 TAIL_MARK, ARROW_MARK, CIRCLE_MARK = Mark.TAIL, Mark.ARROW, Mark.CIRCLE

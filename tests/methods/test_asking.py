@@ -294,7 +294,7 @@ def check_refused(table: MemoryTable, method: str, what: str, **options: Any) ->
     with pytest.raises(MethodError, match=what):
         discover(table, table.schema, 1, 1e-6, method=method, options=options, ledger=ledger, noise=NoiseKind.EXACT)
     account = ledger.account(table.schema.dataset)
-    assert account.spent_epsilon == account.reserved_epsilon == 0
+    assert account.spent_epsilon == account.spending.reserved.epsilon == 0
     assert all(run.state is RunState.RELEASED and not run.events for run in ledger.history())
 
 

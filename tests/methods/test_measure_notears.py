@@ -32,8 +32,7 @@ from dagveil.progress import silent
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.result import load_result
 from dagveil.runs.search import search_evidence
-from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights
-from dagveil.search.score.threshold import weights_to_dag
+from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights, weights_to_dag
 from dagveil.search.settings import SearchRule, SearchSettings
 
 SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}

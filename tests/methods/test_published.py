@@ -260,13 +260,13 @@ class TestAccess:
         expected = table.counts((third, first, second))
         assert (access.exact_counts(first, second, (third,)) == expected.reshape(-1, *expected.shape[-2:])).all()
         assert access.n_rows == 2000
-        assert access.exact_joint().sum() == 2000
+        assert access.exact_table().sum() == 2000
         parts = [access.subsample(300) for _ in range(3)]
         assert [part.n_rows for part in parts] == [300] * 3
-        joints = [tuple(part.exact_joint().reshape(-1).tolist()) for part in parts]
+        joints = [tuple(part.exact_table().reshape(-1).tolist()) for part in parts]
         assert len(set(joints)) == 3
-        assert all((part.exact_joint() <= access.exact_joint()).all() for part in parts)
-        assert repr(access) == "PublishedAccess('cancer-sample')"
+        assert all((part.exact_table() <= access.exact_table()).all() for part in parts)
+        assert repr(access).startswith("<dagveil.papers.publication.PublishedAccess object")
 
     @every_reading
     def test_a_seed_gives_the_same_run(self, method: str, calibration: Calibration, tables: Any) -> None:

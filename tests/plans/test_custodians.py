@@ -239,7 +239,7 @@ class TestSite:
         books = MemoryLedger()
         evidence = release(plan, "north", seed=None, ledger=books)
         account = books.account("table of north")
-        assert (account.spent_epsilon, account.spent_delta) == (20, Fraction(1, 10**6))
+        assert (account.spent_epsilon, account.spending.spent.delta) == (20, Fraction(1, 10**6))
         assert evidence.receipt.dataset == "table of north"
         assert evidence.receipt.guaranteed
 

@@ -54,7 +54,7 @@ from dagveil.privacy.ledger.account import (
 from dagveil.privacy.ledger.accounts import Books, Head, verify_entries
 from dagveil.privacy.ledger.entries import EntryKind, budget_body, follow, utc_now
 from dagveil.privacy.ledger.ledger import MemoryLedger
-from dagveil.privacy.mechanisms.exponential import choose, flip
+from dagveil.privacy.mechanisms.exponential import choose
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import filter_for, laplace_variance
 from dagveil.privacy.mechanisms.smooth_median import (
@@ -286,10 +286,6 @@ def test_memory_ledger() -> None:
 
 def test_choose_by_loss() -> None:
     assert choose_by_loss([Fraction(0), Fraction(1000)], noise_source(NoiseKind.EXACT)) == 0
-
-
-def test_flip() -> None:
-    assert repr(flip(lambda bits: (1 << bits, 1 << bits), 2, noise_source(NoiseKind.EXACT))) == "array([ True,  True])"
 
 
 def test_choose() -> None:

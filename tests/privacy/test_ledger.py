@@ -59,20 +59,20 @@ class TestContract:
     def test_a_touched_run_costs_its_whole_reservation(self, ledger, name):
         ledger.set_budget(name, Budget.of(3, "1e-5"), Composition.SUM)
         run = reserve(ledger, name, "1/3", "1e-6")
-        assert ledger.account(name).reserved_epsilon == Fraction(1, 3)
+        assert ledger.account(name).spending.reserved.epsilon == Fraction(1, 3)
         run.record(SparseVectorRound("edge", Fraction(1, 100)))
         account = ledger.account(name)
-        assert (account.spent_epsilon, account.reserved_epsilon) == (Fraction(1, 3), 0)
+        assert (account.spent_epsilon, account.spending.reserved.epsilon) == (Fraction(1, 3), 0)
         run.close()
         account = ledger.account(name)
-        assert (account.spent_epsilon, account.spent_delta) == (Fraction(1, 3), Fraction(1, 10**6))
+        assert (account.spent_epsilon, account.spending.spent.delta) == (Fraction(1, 3), Fraction(1, 10**6))
         assert account.left == Budget.of("8/3", "9e-6")
 
     def test_an_untouched_run_costs_nothing(self, ledger, name):
         ledger.set_budget(name, Budget.of(1, 0))
         reserve(ledger, name).close()
         account = ledger.account(name)
-        assert (account.spent_epsilon, account.reserved_epsilon, account.runs) == (0, 0, 1)
+        assert (account.spent_epsilon, account.spending.reserved.epsilon, account.runs) == (0, 0, 1)
         assert [run.state for run in ledger.history(name)] == [RunState.RELEASED]
 
     def test_overspending_is_refused_with_what_is_left(self, ledger, name):
@@ -113,7 +113,7 @@ class TestContract:
         assert ledger.abandon_untouched(name) == 1
         assert ledger.abandon_untouched(name) == 0
         account = ledger.account(name)
-        assert (account.spent_epsilon, account.reserved_epsilon) == (1, 0)
+        assert (account.spent_epsilon, account.spending.reserved.epsilon) == (1, 0)
         with pytest.raises(LedgerError, match="not open"):
             idle.record(EVENT)  # refused before any noise could be drawn
         crashed.record(EVENT)
@@ -190,8 +190,8 @@ class TestContract:
                     living.remove(run)
             account = ledger.account(name)
             assert account.spent_epsilon == sum(touched.values())
-            assert account.reserved_epsilon == sum(reserved.values())
-            assert account.spent_epsilon + account.reserved_epsilon <= lifetime
+            assert account.spending.reserved.epsilon == sum(reserved.values())
+            assert account.spent_epsilon + account.spending.reserved.epsilon <= lifetime
 
 
 def grab(place, name, tries, wins):

@@ -79,14 +79,14 @@ def test_a_killed_run_never_leaks_more_than_the_ledger_says(request, tmp_path, e
     assert done.returncode == -signal.SIGKILL, done.stderr
     after = account_of(place)
     spent = after.spent_epsilon - before.spent_epsilon
-    counted = spent + after.reserved_epsilon - before.reserved_epsilon
+    counted = spent + after.spending.reserved.epsilon - before.spending.reserved.epsilon
     assert spent == (1 if moment in ("recorded", "drawn", "closed") else 0)
     assert counted == (0 if moment in ("opened", "reserving") else 1)
     if leak.exists():
         assert spent >= 1
     ledger = Ledger.open(place)
     assert ledger.abandon_untouched("visits") == (1 if moment in ("reserved", "recording") else 0)
-    assert ledger.account("visits").reserved_epsilon == 0
+    assert ledger.account("visits").spending.reserved.epsilon == 0
     assert ledger.account("visits").spent_epsilon == after.spent_epsilon
     # and the ledger still works
     ledger.reserve("visits", Budget(Fraction(1, 9), Fraction(0)), TERMS, "pure accounting", "pc", "test").close()

@@ -4,6 +4,7 @@ from fractions import Fraction
 import msgspec
 import pytest
 
+from dagveil.files import decode_json
 from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, Unbounded
 from dagveil.privacy.receipt import Calibration, Receipt, Trust
@@ -32,7 +33,7 @@ def receipt(**changes):
 
 def test_json_keeps_everything():
     first = receipt(warnings=("seeded: not private",))
-    again = Receipt.from_json(first.to_json())
+    again = decode_json(first.to_json(), Receipt)
     assert again == first
     assert again.events == first.events
     assert b'"delta":"1/1000000"' in first.to_json()
@@ -91,7 +92,7 @@ def test_unknown_calibrations_are_refused():
     with pytest.raises(ValueError, match="nearly"):
         receipt(calibration="nearly")
     with pytest.raises(msgspec.ValidationError):
-        Receipt.from_json(receipt().to_json().replace(b'"sound"', b'"nearly"'))
+        decode_json(receipt().to_json().replace(b'"sound"', b'"nearly"'), Receipt)
 
 
 def test_a_seeded_receipt_promises_nothing():

@@ -227,7 +227,11 @@ class TestCharging:
         assert isinstance(run.events[0], DiscreteLaplace)
         assert run.events == found.receipt.events
         account = books.account("demo")
-        assert (account.spent_epsilon, account.spent_delta, account.reserved_epsilon) == (Fraction(1, 2), 0, 0)
+        assert (account.spent_epsilon, account.spending.spent.delta, account.spending.reserved.epsilon) == (
+            Fraction(1, 2),
+            0,
+            0,
+        )
         assert found.receipt.guaranteed
         assert found.receipt.warnings == ()
         assert (found.receipt.epsilon, found.receipt.delta) == ("1/2", "0")
@@ -239,7 +243,7 @@ class TestCharging:
         (event,) = found.receipt.events
         assert isinstance(event, DiscreteGaussian)
         assert event.squared_sensitivity == 24 * found.releases[0].lattice ** 2
-        assert books.account("demo").spent_delta == Fraction(1, 10**6)
+        assert books.account("demo").spending.spent.delta == Fraction(1, 10**6)
         assert "the number of rows" in found.receipt.public_facts
 
     @pytest.mark.parametrize(
@@ -264,7 +268,7 @@ class TestCharging:
         with pytest.raises(error, match=words):
             self.find(books, **changes)
         account = books.account("demo")
-        assert account.spent_epsilon == account.reserved_epsilon == 0
+        assert account.spent_epsilon == account.spending.reserved.epsilon == 0
 
     def test_nothing_found_is_charged_and_says_so(self, books: Ledger) -> None:
         rows = {"x": [math.nan], "y": ["?"]}

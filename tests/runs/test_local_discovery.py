@@ -13,6 +13,7 @@ import pytest
 from dagveil.data.column import Categorical, Numeric, Ordinal
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
+from dagveil.files import decode_json
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import Mark
 from dagveil.local.device import NOT_PRIVATE, Device
@@ -193,7 +194,7 @@ def test_the_receipt_states_local_privacy_and_the_report_says_it() -> None:
     assert result_from_json(result.to_json()) == result
     # a receipt of before: it names nobody
     old = receipt.to_json().replace(b',"trust":"nobody"', b"")
-    assert Receipt.from_json(old).trust is Trust.CURATOR
+    assert decode_json(old, Receipt).trust is Trust.CURATOR
 
 
 def test_seeded_reports_promise_nothing() -> None:

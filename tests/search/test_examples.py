@@ -7,24 +7,28 @@ import math
 import numpy as np
 
 from dagveil.evidence.moments import NoisyCovariance
+from dagveil.graphs.cpdag import list_bits
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.pc import prune
-from dagveil.search.constraint.skeleton import count_discoveries, list_bits, list_neighbours
+from dagveil.search.constraint.skeleton import count_discoveries, list_neighbours
 from dagveil.search.score.ges import mask_of, places_of
 from dagveil.search.score.linear import LinearScore, parents_of, polish, reachable
 from dagveil.search.score.notears import (
     NotearsSettings,
+    acyclic_threshold,
     exponentiate,
     find_weights,
     forbidden_entries,
+    is_acyclic,
     measure_by_exponential,
     measure_by_log_determinant,
     measure_loss,
     minimise,
+    pose,
     raise_eigenvalues,
+    weights_to_dag,
 )
 from dagveil.search.score.operators import Pattern, find_parents
-from dagveil.search.score.threshold import acyclic_threshold, is_acyclic, pose, weights_to_dag
 
 
 def test_prune() -> None:

@@ -12,11 +12,12 @@ import pytest
 from dagveil.errors import MethodError
 from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class, project_dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class
 from dagveil.search.confidence import Shares, agree_on_marks
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
+from dagveil_bench.hidden_causes import project_dag
 
 SETTINGS = SkeletonSettings(largest_order=5, sets_per_edge=1000, neighbours_considered=20, false_share=1.0)
 

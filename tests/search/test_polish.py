@@ -25,8 +25,14 @@ from dagveil.search.score.linear import (
     polish,
     reachable,
 )
-from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
-from dagveil.search.score.threshold import is_acyclic, pose, weights_to_dag
+from dagveil.search.score.notears import (
+    NotearsSettings,
+    find_weights,
+    forbidden_entries,
+    is_acyclic,
+    pose,
+    weights_to_dag,
+)
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.search.constraint.skeleton import _Reach, list_bits
+from dagveil.graphs.cpdag import list_bits
+from dagveil.search.constraint.skeleton import _Reach
 
 
 @given(st.integers(3, 9), st.floats(0.1, 0.6), st.integers(0, 2**32 - 1))

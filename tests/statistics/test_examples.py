@@ -19,7 +19,7 @@ from dagveil.statistics.contingency import (
     split_cliques,
 )
 from dagveil.statistics.distance import ExactDistance, exact_distance
-from dagveil.statistics.g import G, MutualInformation, chi_square_quantile, tabulate_entropy
+from dagveil.statistics.g import GRID, G, MutualInformation, chi_square_quantile, tabulate_entropy
 from dagveil.statistics.gcm import gcm_p_value, gcm_sensitivities, gcm_sums
 from dagveil.statistics.kendall import Kendall, count_concordance, normal_quantile
 from dagveil.statistics.kernels import (
@@ -117,8 +117,8 @@ def test_chi_square_quantile() -> None:
 
 
 def test_mutual_information() -> None:
-    statistic = MutualInformation(100)
-    assert round(float(statistic.unit * statistic.values(np.array([[[50, 0], [0, 50]]]))), 4) == 0.6931
+    steps = float(MutualInformation(100).values(np.array([[[50, 0], [0, 50]]])))
+    assert round(steps / GRID / (2 * 100), 4) == 0.6931
 
 
 def test_gcm_sums() -> None:

@@ -210,7 +210,7 @@ def test_the_critical_number_of_votes_is_binomial(parts: int, level: float) -> N
 
 def test_votes_as_one_statistic() -> None:
     statistic = Reconciled(PartTest.CHI_SQUARE, 2, 0.01)
-    assert (statistic.name, statistic.unit) == ("reconciled-chi-square", 1.0)
+    assert statistic.name == "reconciled-chi-square"
     for relation in Relation:
         assert statistic.sensitivity(relation, TableShape(4, 2, 3)) == VOTE_SENSITIVITY
         assert statistic.refusal(relation) is None

@@ -61,7 +61,7 @@ def test_a_killed_run_is_finished_at_no_further_charge(
     assert paid.receipt.events == run.events
     assert not (place / "recovery.jsonl").exists()
     assert not list(place.glob(".part-*"))
-    assert (studio.spent(), studio.service.books.account("asia-sample").reserved_epsilon) == (1.0, 0)
+    assert (studio.spent(), studio.service.books.account("asia-sample").spending.reserved.epsilon) == (1.0, 0)
     assert studio.service.books.verify().problem is None
     assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 409
 

@@ -74,7 +74,7 @@ def test_a_cancel_costs_nothing_before_the_first_noise_and_the_reservation_after
     assert (job["state"], job["has_result"], job["has_evidence"]) == ("cancelled", False, kept)
     assert (studio.spent(), float(job["charge"]["epsilon"])) == (charged, charged)
     account = studio.service.books.account("asia-sample")
-    assert account.reserved_epsilon == 0, "a cancelled run reserves nothing any more"
+    assert account.spending.reserved.epsilon == 0, "a cancelled run reserves nothing any more"
     assert account.runs == 1
     (run,) = studio.service.books.history()
     assert job["can_finish"] == (bool(charged) and not kept)
@@ -299,7 +299,7 @@ def test_a_process_that_dies_before_its_first_noise_costs_nothing(living: Caller
     job = living.ask("GET", f"/api/jobs/{job_id}").json
     assert (job["state"], job["charge"]["epsilon"]) == ("interrupted", "0")
     account = living.service.books.account("asia-sample")
-    assert account.spent_epsilon == account.reserved_epsilon == 0
+    assert account.spent_epsilon == account.spending.reserved.epsilon == 0
 
 
 def test_another_ledger_is_never_touched_for_an_old_job(studio: Caller) -> None:

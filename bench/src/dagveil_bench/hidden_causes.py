@@ -7,7 +7,7 @@ evidence, read as the PAG of its class, and causal-learn's FCI with χ² tests o
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from multiprocessing.connection import Connection
@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.memory import MemoryTable
+from dagveil.errors import GraphError
 from dagveil.evaluation.comparison import Reading, mark_f1, read_as_pag, skeleton_f1
 from dagveil.examples.networks import load_network, network_schema, sample_codes
-from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class, project_dag
+from dagveil.graphs.cpdag import Dag
+from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source
@@ -57,6 +59,53 @@ class HiddenScore:
     epsilon: float | None
     adjacency: float | None
     marks: float | None
+
+
+def project_dag(dag: Dag, hidden: Collection[str]) -> MixedGraph:
+    """Return the MAG of a DAG some of whose nodes are hidden.
+
+    Two nodes are adjacent if no set of seen nodes separates them, that is, if an inducing path joins them: its seen
+    nodes are colliders, and its colliders are ancestors of its ends.
+
+    Examples
+    --------
+    >>> dag = Dag(("a", "b", "h"), frozenset({("h", "a"), ("h", "b")}))
+    >>> sorted(project_dag(dag, ["h"]).edges)[0].mark_at_first
+    <Mark.ARROW: 'arrow'>
+    """
+    unknown = sorted(set(hidden) - set(dag.nodes))
+    if unknown:
+        raise GraphError(f"no node is called {', '.join(unknown)}; the graph has: {', '.join(dag.nodes)}")
+    above: dict[str, set[str]] = {}
+    for node in dag.order():
+        above[node] = {node}.union(*(above[parent] for parent in dag.parents(node)))
+    seen = tuple(name for name in dag.nodes if name not in set(hidden))
+    edges = set()
+    for x, y in combinations(seen, 2):
+        if _is_induced(dag, frozenset(hidden), x, y, above[x] | above[y]):
+            at_x = Mark.TAIL if x in above[y] else Mark.ARROW
+            at_y = Mark.TAIL if y in above[x] else Mark.ARROW
+            edges.add(Edge(x, y, at_x, at_y))
+    return MixedGraph(seen, frozenset(edges))
+
+
+def _is_induced(dag: Dag, hidden: frozenset[str], x: str, y: str, above: set[str]) -> bool:
+    walks = [(child, True) for child in dag.children(x)] + [(parent, False) for parent in dag.parents(x)]
+    visited: set[tuple[str, bool]] = set()
+    while walks:
+        node, from_parent = walks.pop()
+        if node == y:
+            return True
+        if (node, from_parent) in visited or node == x:
+            continue
+        visited.add((node, from_parent))
+        if node in hidden:  # a link that is no collider
+            walks.extend((child, True) for child in dag.children(node))
+            if not from_parent:
+                walks.extend((parent, False) for parent in dag.parents(node))
+        if from_parent and node in above:  # a collider
+            walks.extend((parent, False) for parent in dag.parents(node))
+    return False
 
 
 def list_cases(networks: Iterable[str], rows: int, most: int, pairs: int) -> list[HiddenCase]:

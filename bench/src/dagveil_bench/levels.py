@@ -23,6 +23,7 @@ from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods import measure_features, pcd
 from dagveil.methods.asking import Needs, ThresholdedQuestions, asking_filter
+from dagveil.methods.method import account_gaussian
 from dagveil.methods.regressions import release_functions
 from dagveil.papers.zhang2023 import PcdPublished, PublishedDecision, RcitForm, RcitScale, RcitSettings, exact_rcit
 from dagveil.privacy.budget import Budget, Relation
@@ -107,7 +108,7 @@ def _ask_kernel(settings: pcd.PcdSettings) -> Test:
     """Return a test that spends its whole budget on one question of `pcd`."""
 
     def choose(budget: Budget, schema: Schema) -> Filter:
-        return pcd.accounting(budget, schema, settings)
+        return pcd.accounting(budget, schema, settings, NO_KNOWLEDGE)
 
     def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
         curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
@@ -129,7 +130,7 @@ def _ask_features(columns: Columns, question: Question, budget: Budget, rng: np.
     settings = measure_features.MeasureFeaturesSettings(degree=3, radius=5.0)
 
     def choose(total: Budget, schema: Schema) -> Filter:
-        return measure_features.accounting(total, schema, settings)
+        return account_gaussian(total, schema, settings, NO_KNOWLEDGE)
 
     curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
     releases = measure_features.release(curator, NO_KNOWLEDGE, settings, silent).releases

@@ -309,7 +309,7 @@ def _measure(path: Path) -> None:
 
 
 def _check_uncharged(books: MemoryLedger) -> None:
-    if books.account("demo").spent_epsilon or books.account("demo").reserved_epsilon:
+    if books.account("demo").spent_epsilon or books.account("demo").spending.reserved.epsilon:
         raise ChargedError("a run that was refused")
 
 

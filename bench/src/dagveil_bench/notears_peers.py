@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import GraphError, MissingExtraError
-from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights
-from dagveil.search.score.threshold import weights_to_dag
+from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights, weights_to_dag
 from dagveil_bench.tables import write_table
 
 Floats = NDArray[np.float64]

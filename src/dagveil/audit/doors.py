@@ -25,6 +25,7 @@ from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteLaplace, Filter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
+from dagveil.privacy.noise.source import representable_scale
 from dagveil.privacy.release import NoisyMatrix, Release
 from dagveil.statistics.kernels import kernel_features, root_hsic_sensitivity
 from dagveil.statistics.reconciled import GRID
@@ -158,7 +159,7 @@ def _grid_scales(recording: Recording, shares: Sequence[int]) -> list[float]:
     if len(epsilons) != len(shares):
         return [float(RECORD)] * sum(shares)  # nobody paid for this, which is a finding of its own
     return [
-        float(recording.noise.representable_scale(RECORD * share / epsilon))
+        float(representable_scale(RECORD * share / epsilon))
         for epsilon, share in zip(epsilons, shares, strict=True)
         for _ in range(share)
     ]

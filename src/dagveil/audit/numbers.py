@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -30,17 +31,10 @@ from dagveil.data.streams import ArrowRows
 from dagveil.data.table import Table
 from dagveil.data.weighed import refine
 from dagveil.privacy.budget import Relation
-from dagveil.statistics import contingency
+from dagveil.statistics import contingency, kernels
 from dagveil.statistics import residuals as regression
 from dagveil.statistics.contingency import counts_squared_sensitivity
 from dagveil.statistics.gcm import gcm_sensitivities, gcm_sums
-from dagveil.statistics.kernels import (
-    KernelFeatures,
-    kernel_features,
-    paired_root_hsic_sensitivity,
-    root_hsic,
-    root_hsic_sensitivity,
-)
 from dagveil.statistics.moments import (
     curvature_squared_sensitivity,
     gradient_squared_sensitivity,
@@ -224,22 +218,22 @@ def _look_at_slots(measure: search.RowMeasure, batch: search.BatchMeasure, decla
 
 
 def _kernel_statistics() -> list[AuditedStatistic]:
-    kernel = kernel_features(BANDWIDTH, 2.0)
+    kernel = kernels.kernel_features(BANDWIDTH, 2.0)
     permutations = np.random.default_rng(0).permuted(np.tile(np.arange(SLOTS), (20, 1)), axis=1)
     none = permutations[:0]
 
     def root(rows: Floats, orders: NDArray[np.intp]) -> Floats:
-        return root_hsic(kernel.map(rows[:, 0]), kernel.map(rows[:, 1]), orders)
+        return kernels.root_hsic(kernel.map(rows[:, 0]), kernel.map(rows[:, 1]), orders)
 
     permuted = _look_at_slots(
         lambda rows: root(rows, permutations)[1:],
         lambda tables: _batch_root_hsic(tables, kernel, permutations)[:, 1:],
-        root_hsic_sensitivity(SLOTS, kernel, kernel),
+        kernels.root_hsic_sensitivity(SLOTS, kernel, kernel),
     )
     paired = _look_at_slots(
         lambda rows: root(rows, none),
         lambda tables: _batch_root_hsic(tables, kernel, none),
-        paired_root_hsic_sensitivity(SLOTS, kernel, kernel),
+        kernels.paired_root_hsic_sensitivity(SLOTS, kernel, kernel),
     )
     residuals = [
         _look_at_residuals(ridge, gram, penalty)
@@ -260,7 +254,7 @@ def _kernel_statistics() -> list[AuditedStatistic]:
     ]
 
 
-def _map(kernel: KernelFeatures, columns: Floats) -> Floats:
+def _map(kernel: kernels.KernelFeatures, columns: Floats) -> Floats:
     return kernel.map(columns.reshape(-1)).reshape(*columns.shape, -1)
 
 
@@ -269,7 +263,7 @@ def _multiply(features: Floats) -> Floats:
     return np.asarray(np.matmul(features, features.transpose(0, 2, 1)))
 
 
-def _batch_root_hsic(tables: Floats, kernel: KernelFeatures, permutations: NDArray[np.intp]) -> Floats:
+def _batch_root_hsic(tables: Floats, kernel: kernels.KernelFeatures, permutations: NDArray[np.intp]) -> Floats:
     """Measure root HSIC for pairs as they are and for each permutation, by Gram matrices: few rows make them small."""
     batch, slots, _ = tables.shape
     mapped = [_map(kernel, tables[:, :, column]) for column in (0, 1)]
@@ -379,27 +373,27 @@ def person_statistics() -> tuple[AuditedStatistic, ...]:
         "any record": {"which": "any"},
         "weighed records": {"records": "weigh"},
     }
-    found = [
-        AuditedStatistic(f"counts of persons by {words}", counted, _look(rule, _count, _declare_counts, Norm.SIZES))
+    weighed, squares = rules["weighed records"], Norm.SQUARES
+    interactions = _look(
+        weighed, _centre, squares, lambda it: contingency.interactions_squared_sensitivity(it, _SETS, _LEVELS)
+    )
+    query = refine(_PLAN, None)
+    moments = _look(weighed, _multiply_records, squares, lambda it: moments_squared_sensitivity(it, query))
+    centred = "statistics.contingency.interactions_squared_sensitivity"
+    squared = "statistics.moments.moments_squared_sensitivity"
+    counts = {
+        words: _look(rule, _count, Norm.SIZES, lambda it: contingency.counts_sensitivity(it, 1))
         for words, rule in rules.items()
-    ]
-    weighed = rules["weighed records"]
-    interactions = _look(weighed, _centre, _declare_interactions, Norm.SQUARES)
-    moments = _look(weighed, _multiply_records, _declare_moments, Norm.SQUARES)
+    }
     return (
-        *found,
-        AuditedStatistic(
-            "interactions of persons by weighed records",
-            "statistics.contingency.interactions_squared_sensitivity",
-            interactions,
-        ),
-        AuditedStatistic(
-            "moments of persons by weighed records", "statistics.moments.moments_squared_sensitivity", moments
-        ),
+        *(AuditedStatistic(f"counts of persons by {words}", counted, look) for words, look in counts.items()),
+        AuditedStatistic("interactions of persons by weighed records", centred, interactions),
+        AuditedStatistic("moments of persons by weighed records", squared, moments),
     )
 
 
-def _look(rule: dict[str, str], measure: Measure, declare: Callable[[Relation], float], norm: Norm) -> Look:
+def _look(rule: dict[str, str], measure: Measure, norm: Norm, declare: Callable[[Relation], Fraction | int]) -> Look:
+    """Return the search for a statistic of persons; where squares are summed, a squared sensitivity is declared."""
     schema = Schema(dataset="audit", columns=_COLUMNS, person="id", reviewed=True, public=True, **rule)  # type: ignore[arg-type]
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
@@ -411,7 +405,8 @@ def _look(rule: dict[str, str], measure: Measure, declare: Callable[[Relation], 
             change = float(norm.measure((first - second)[None])[0])
             if change > best:
                 best, words = change, f"persons with {len(one['id'])} and {len(other['id'])} records"
-        return Found(best, tried, words), declare(relation)
+        declared = declare(relation)
+        return Found(best, tried, words), math.sqrt(declared) if norm is Norm.SQUARES else float(declared)
 
     return look
 
@@ -456,17 +451,9 @@ def _count(table: Table) -> Floats:
     return table.counts(["x", "y", "z"]).reshape(-1) / table.lattice
 
 
-def _declare_counts(relation: Relation) -> float:
-    return float(contingency.counts_sensitivity(relation, 1))
-
-
 def _centre(table: Table) -> Floats:
     tables = [contingency.centre_counts(one[None])[0] / one.size for one in table.counts_many(_SETS)]
     return np.concatenate([one.reshape(-1) for one in tables]) / table.lattice
-
-
-def _declare_interactions(relation: Relation) -> float:
-    return math.sqrt(contingency.interactions_squared_sensitivity(relation, _SETS, _LEVELS))
 
 
 def _multiply_records(table: Table) -> Floats:
@@ -474,7 +461,3 @@ def _multiply_records(table: Table) -> Floats:
     rows, columns = np.triu_indices(len(exact))
     # entries on the diagonal get noise of twice the variance
     return np.asarray(exact[rows, columns] * np.where(rows == columns, math.sqrt(0.5), 1.0))
-
-
-def _declare_moments(relation: Relation) -> float:
-    return math.sqrt(moments_squared_sensitivity(relation, refine(_PLAN, None)))

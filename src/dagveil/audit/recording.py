@@ -78,14 +78,6 @@ class RecordedNoise:
         finally:
             self._is_free = False
 
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        """Smallest variance at or above the wanted one that every source realises exactly."""
-        return self._source.representable_variance(variance)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        """Smallest scale at or above the wanted one that every source realises exactly."""
-        return self._source.representable_scale(scale)
-
     def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw Gaussian integers."""
         return self._draw(NoiseLaw.GAUSSIAN, self._source.discrete_gaussian, variance, size)

@@ -494,8 +494,7 @@ def look_at_records(
     """Return the search for a statistic of rows of numbers."""
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        return RecordSearch(measure, columns, reach, norm, relation, domain, batch).run(pairs, sizes, rng), declare(
-            relation
-        )
+        search = RecordSearch(measure, columns, reach, norm, relation, domain, batch)
+        return search.run(pairs, sizes, rng), declare(relation)
 
     return look

@@ -167,10 +167,7 @@ class Attacker:
 
     def run(self, table: Table, seed: int) -> tuple[object, list[Exchange]]:
         """Let the method run on a table; return what it gave, and what it asked and was told."""
-        return self.run_from(table, Recording(noise_source(NoiseKind.SEEDED, seed)))
-
-    def run_from(self, table: Table, recording: Recording) -> tuple[object, list[Exchange]]:
-        """Do the same with its own recording."""
+        recording = Recording(noise_source(NoiseKind.SEEDED, seed))
         return self._repeatable.run(table, recording), recording.exchanges
 
     def replay(self, told: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:

@@ -278,10 +278,10 @@ def open_ledger(place: str) -> Ledger:
 def describe(account: Account) -> str:
     """Say what is spent, reserved and left."""
     words = [account.words]
-    if account.reserved_epsilon:
+    if account.spending.reserved.epsilon:
         words.append(
-            f"reserved by open runs epsilon {round_up(account.reserved_epsilon, 4)}, "
-            f"delta {round_up(account.reserved_delta, 4)}"
+            f"reserved by open runs epsilon {round_up(account.spending.reserved.epsilon, 4)}, "
+            f"delta {round_up(account.spending.reserved.delta, 4)}"
         )
     if account.lifetime is None:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")

@@ -24,21 +24,12 @@ from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shapes
 from dagveil.data.weighed import ONLY_LINEAR, refine
 from dagveil.errors import BudgetError, MethodError
+from dagveil.privacy import release
 from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Filter, PureFilter, Unbounded
 from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.noise.source import NoiseSource
-from dagveil.privacy.release import (
-    NoisyCounts,
-    NoisyFeatureMoments,
-    NoisyInteractions,
-    NoisyMagnitudes,
-    NoisyMatrix,
-    NoisyMixedMoments,
-    NoisyMoments,
-    NoisyPairMoments,
-)
+from dagveil.privacy.noise.source import NoiseSource, representable_scale, representable_variance
 from dagveil.statistics import contingency
 from dagveil.statistics.moments import moments_squared_sensitivity, pair_moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
@@ -73,9 +64,6 @@ class Curator:
         self.relation = relation
         self.accounting = accounting
 
-    def __repr__(self) -> str:
-        return f"Curator({self.schema.dataset!r}, {self.accounting.name}, {len(self.events)} charges)"
-
     @property
     def schema(self) -> Schema:
         """The public schema of the rows."""
@@ -86,7 +74,7 @@ class Curator:
         """What was charged so far."""
         return self._gate.events
 
-    def count_rows(self, share: Fraction) -> NoisyCounts:
+    def count_rows(self, share: Fraction) -> release.NoisyCounts:
         """Release the number of rows; where records are replaced it is public, so it is exact and free."""
         if self.relation is Relation.REPLACE_ONE:
             return self._public_rows()
@@ -94,7 +82,7 @@ class Curator:
 
     def count_tables(
         self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
-    ) -> tuple[NoisyCounts, ...]:
+    ) -> tuple[release.NoisyCounts, ...]:
         """Release the tables of several sets of columns, all together for this share of the run's budget."""
         if not column_sets:
             return ()
@@ -104,7 +92,7 @@ class Curator:
 
     def interactions(
         self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
-    ) -> tuple[NoisyInteractions, ...]:
+    ) -> tuple[release.NoisyInteractions, ...]:
         """Release what tables of two or three columns hold beyond their margins, with noise equally sharp in counts."""
         levels = self._levels(column_sets)
         sensitivity = contingency.interactions_squared_sensitivity(self.relation, column_sets, levels)
@@ -117,7 +105,7 @@ class Curator:
 
     def margins(
         self, columns: Sequence[str], share: Fraction, label: str
-    ) -> tuple[NoisyCounts | NoisyInteractions, ...]:
+    ) -> tuple[release.NoisyCounts | release.NoisyInteractions, ...]:
         """Release the number of rows, exact where it is public, and what one-way tables hold beyond it."""
         alone = [(name,) for name in columns]
         levels = self._levels(alone)
@@ -125,24 +113,26 @@ class Curator:
         if self.relation is Relation.REPLACE_ONE:
             return (self._public_rows(), *self._release_centred(alone, sensitivity, share, label))
         total, *contrasts = self._release_centred([(), *alone], sensitivity, share, label)
-        return (NoisyCounts((), (), total.lattice, total.variance, total.values), *contrasts)
+        return (release.NoisyCounts((), (), total.lattice, total.variance, total.values), *contrasts)
 
-    def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
+    def magnitudes(
+        self, centers: dict[str, float], exponents: range, share: Fraction
+    ) -> tuple[release.NoisyMagnitudes, ...]:
         """Release, for each column, how far its values lie from a public centre, in powers of two."""
         exact = [self._table.magnitude_counts(name, center, exponents) for name, center in centers.items()]
         released = self._release_counts([(name,) for name in centers], exact, share, "sizes of numeric columns")
         return tuple(
-            NoisyMagnitudes(name, center, exponents.start, counts.lattice, counts.variance, counts.values)
+            release.NoisyMagnitudes(name, center, exponents.start, counts.lattice, counts.variance, counts.values)
             for (name, center), counts in zip(centers.items(), released, strict=True)
         )
 
     @overload
-    def outer_products(self, query: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments: ...
+    def outer_products(self, query: FeaturePlan, share: Fraction, label: str) -> release.NoisyFeatureMoments: ...
     @overload
-    def outer_products(self, query: MixedPlan, share: Fraction, label: str) -> NoisyMixedMoments: ...
+    def outer_products(self, query: MixedPlan, share: Fraction, label: str) -> release.NoisyMixedMoments: ...
     @overload
-    def outer_products(self, query: MomentPlan | ResidualPlan, share: Fraction, label: str) -> NoisyMoments: ...
-    def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> NoisyMatrix:
+    def outer_products(self, query: MomentPlan | ResidualPlan, share: Fraction, label: str) -> release.NoisyMoments: ...
+    def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> release.NoisyMatrix:
         """Release the second moments of clipped rows, of levels and features of them, or of residuals."""
         if self._table.lattice > 1:
             if not isinstance(query, FeaturePlan | MomentPlan):
@@ -160,13 +150,15 @@ class Curator:
         ball = (rows.radius_squared, rows.constant, rows.bits)
         if isinstance(query, FeaturePlan):
             scales = query.columns, query.centers, query.reaches
-            return NoisyFeatureMoments(*scales, query.basis.value, query.degree, *ball, *noisy)
+            return release.NoisyFeatureMoments(*scales, query.basis.value, query.degree, *ball, *noisy)
         if isinstance(query, MixedPlan):
             names = query.levels, query.sizes, query.steps, query.numbers
-            return NoisyMixedMoments(*names, query.centers, query.widths, query.degrees, *ball, *noisy, query.marked)
-        return NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
+            return release.NoisyMixedMoments(
+                *names, query.centers, query.widths, query.degrees, *ball, *noisy, query.marked
+            )
+        return release.NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
 
-    def pair_moments(self, query: MixedPairs, share: Fraction, label: str) -> NoisyPairMoments:
+    def pair_moments(self, query: MixedPairs, share: Fraction, label: str) -> release.NoisyPairMoments:
         """Release the second moments of chosen pairs of columns, of rows that are shrunk for them."""
         if self._table.lattice > 1:
             raise MethodError(ONLY_LINEAR)
@@ -182,7 +174,7 @@ class Curator:
         exact = np.concatenate([whole[places[x], places[y]].reshape(-1) for x, y in query.pairs])
         event = DiscreteGaussian(label, len(exact), sensitivity, variance)
         noisy = self._gate.add_gaussian(exact, event, query)
-        return NoisyPairMoments(query.pairs, shapes, query.plan.bits, variance, tuple(noisy.tolist()))
+        return release.NoisyPairMoments(query.pairs, shapes, query.plan.bits, variance, tuple(noisy.tolist()))
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:
         """Return adaptive questions, each charged; a statistic that is useless with noise is refused."""
@@ -217,7 +209,7 @@ class Curator:
     ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
         """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
         variance = self._gate.variance_for(sensitivity, share)
-        diagonal_variance = self._gate.representable_variance(2 * variance)
+        diagonal_variance = representable_variance(2 * variance)
         rows, columns = np.triu_indices(exact.shape[0])
         on_diagonal = rows == columns
         event = DiscreteGaussian(label, len(rows), sensitivity, variance)
@@ -227,7 +219,7 @@ class Curator:
 
     def _release_counts(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], share: Fraction, label: str
-    ) -> tuple[NoisyCounts, ...]:
+    ) -> tuple[release.NoisyCounts, ...]:
         amount = share * self.accounting.total
         if isinstance(self.accounting, PureFilter):
             return self._release_counts_by_laplace(names, exact, amount, label)
@@ -244,10 +236,10 @@ class Curator:
 
     def _release_counts_by_laplace(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], epsilon: Fraction, label: str
-    ) -> tuple[NoisyCounts, ...]:
+    ) -> tuple[release.NoisyCounts, ...]:
         lattice = self._table.lattice
         sensitivity = contingency.counts_sensitivity(self.relation, len(names)) * lattice
-        scale = self._gate.representable_scale(Fraction(sensitivity) / epsilon)
+        scale = representable_scale(Fraction(sensitivity) / epsilon)
         flat = _flatten(exact)
         noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale], tuple(names))
         return _cut(names, exact, noisy, lattice, laplace_variance(scale))
@@ -265,8 +257,10 @@ class Curator:
         if self._table.lattice > 1:
             raise MethodError(ONLY_LINEAR)
 
-    def _public_rows(self) -> NoisyCounts:
-        return NoisyCounts((), (), 1, Fraction(0), (self._gate.release_public(self._table.n_rows, "number of rows"),))
+    def _public_rows(self) -> release.NoisyCounts:
+        return release.NoisyCounts(
+            (), (), 1, Fraction(0), (self._gate.release_public(self._table.n_rows, "number of rows"),)
+        )
 
     def _levels(self, column_sets: Sequence[tuple[str, ...]]) -> dict[str, int]:
         """Return the levels of these columns, after looking at names and sizes."""
@@ -277,7 +271,7 @@ class Curator:
 
     def _release_centred(
         self, column_sets: Sequence[tuple[str, ...]], sensitivity: Fraction, share: Fraction, label: str
-    ) -> tuple[NoisyInteractions, ...]:
+    ) -> tuple[release.NoisyInteractions, ...]:
         """Release centred tables, all equally sharp in counts, where the squared sensitivity is theirs."""
         shapes = table_shapes(self.schema, column_sets)
         sizes = [math.prod(shape) for shape in shapes]
@@ -288,16 +282,14 @@ class Curator:
         lattice = self._refine_lattice(weighted, share * self.accounting.total)
         least = self._gate.variance_for(weighted * lattice**2, share)
         # every draw has at least its table's share of the least variance
-        variances = {
-            size: self._gate.representable_variance(least * Fraction(size, smallest) ** 2) for size in set(sizes)
-        }
+        variances = {size: representable_variance(least * Fraction(size, smallest) ** 2) for size in set(sizes)}
         exact = np.concatenate(self._centred(column_sets, shapes, lattice))
         event = DiscreteGaussian(label, len(exact), weighted * lattice**2, least)
         owners = np.repeat(sizes, sizes)
         parts = [(variances[size], np.flatnonzero(owners == size)) for size in dict.fromkeys(sizes)]
         tables = np.split(self._gate.add_gaussian(exact, event, tuple(column_sets), *parts), np.cumsum(sizes)[:-1])
         return tuple(
-            NoisyInteractions(columns, shape, lattice, variances[size], tuple(table.tolist()))
+            release.NoisyInteractions(columns, shape, lattice, variances[size], tuple(table.tolist()))
             for columns, shape, size, table in zip(column_sets, shapes, sizes, tables, strict=True)
         )
 
@@ -339,12 +331,12 @@ def _cut(
     noisy: NDArray[np.int64],
     lattice: int,
     variance: Fraction,
-) -> tuple[NoisyCounts, ...]:
+) -> tuple[release.NoisyCounts, ...]:
     """Cut a long row of noisy values into tables of these shapes."""
     released = []
     start = 0
     for columns, table in zip(names, shapes, strict=True):
         values = noisy[start : start + table.size].tolist()
         start += table.size
-        released.append(NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
+        released.append(release.NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
     return tuple(released)

@@ -30,7 +30,7 @@ from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.mechanisms.smooth_median import release_median
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
-from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
+from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource, representable_variance
 from dagveil.privacy.receipt import SEEDED
 
 Integers = NDArray[np.int64]
@@ -46,7 +46,6 @@ class Record(Protocol):
 
     def record(self, event: Event) -> None:
         """Store the event durably."""
-        ...
 
 
 class Gate:
@@ -75,26 +74,15 @@ class Gate:
         self._expected: deque[Event] | None = None
         self._standing = deque(_find_standing(journal, written))
 
-    def __repr__(self) -> str:
-        return f"Gate({self._accounting.name}, {len(self._events)} charges)"
-
     @property
     def events(self) -> tuple[Event, ...]:
         """What was charged so far."""
         return tuple(self._events)
 
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        """Smallest variance at or above the wanted one that can be drawn."""
-        return self._noise.representable_variance(variance)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        """Smallest scale at or above the wanted one that can be drawn."""
-        return self._noise.representable_scale(scale)
-
     def variance_for(self, squared_sensitivity: Fraction, share: Fraction) -> Fraction:
         """Variance of noise that costs at most this share of the whole budget, and that can be drawn."""
         deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
-        return self.representable_variance(Fraction(deviation**2))
+        return representable_variance(Fraction(deviation**2))
 
     def epsilon_of_choices(self, count: int, share: Fraction) -> Fraction:
         """Epsilon of each of so many choices that cost at most this share of the whole budget together."""

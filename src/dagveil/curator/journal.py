@@ -61,9 +61,6 @@ class Journal:
         self._digest = digest
         self._waiting = False
 
-    def __repr__(self) -> str:
-        return f"Journal(run {self.order.run}, {len(self.answers)} answers kept)"
-
     @classmethod
     def create(cls, path: Path, order: Order) -> Journal:
         """Make the file, for the owner's eyes only; it must not exist."""

@@ -23,6 +23,7 @@ from dagveil.errors import MethodError
 from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.mechanisms.laplace import laplace_variance
+from dagveil.privacy.noise.source import representable_scale
 from dagveil.statistics.gcm import gcm_sensitivities
 from dagveil.statistics.kernels import kernel_features, paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.residuals import (
@@ -83,7 +84,6 @@ class PublicFunctions(Protocol):
 
     def function(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
         """Give the function that predicts a column from others, in scaled units."""
-        ...
 
 
 Regression = Ridge | PublicFunctions
@@ -100,11 +100,6 @@ class HsicTest:
 
     def __post_init__(self) -> None:
         check_permutations(self.level, self.permutations)
-
-    @property
-    def largest_rank(self) -> int:
-        """The statistic must be among so many largest of the B + 1."""
-        return _largest_rank(self.level, self.permutations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +125,6 @@ class KernelQuestions:
         self.slots = slots
         self.asked = 0
 
-    def __repr__(self) -> str:
-        return f"KernelQuestions({self.slots} slots, {self.relation.value}, {self.asked} questions)"
-
     def permutation_bit(self, question: Question, epsilon: Fraction, test: HsicTest, label: str) -> bool:
         """Tell whether x and y look dependent given the set, by a private permutation test.
 
@@ -151,10 +143,10 @@ class KernelQuestions:
         paired = paired_root_hsic_sensitivity(self.slots, kernel, kernel, residual, residual)
         # in grid steps: a permuted statistic moves by a record, the statistic itself by less
         moved = RECORD + min(RECORD, math.ceil(RECORD * _raise(paired) / _raise(sensitivity)))
-        scale = self._gate.representable_scale(moved / epsilon)
+        scale = representable_scale(moved / epsilon)
         scores = _to_grid(self._permuted(kernel.map(u), kernel.map(v), test.permutations), sensitivity)
         event = DiscreteLaplace(label, 1, epsilon)
-        bit = self._gate.is_among_largest(scores, scale, event, test.largest_rank, question)
+        bit = self._gate.is_among_largest(scores, scale, event, largest_rank(test.level, test.permutations), question)
         self.asked += 1
         return bit
 
@@ -180,7 +172,7 @@ class KernelQuestions:
         sensitivities = (*gcm_sensitivities(self.slots, bound, residual), 2.0 * bound, 2.0 * bound)
         exact = np.array([_to_grid(np.array(one), moved) for one, moved in zip(values, sensitivities, strict=True)])
         each = (*epsilons[:2], epsilons[2] / 2, epsilons[2] / 2)
-        scales = [self._gate.representable_scale(RECORD / epsilon) for epsilon in each]
+        scales = [representable_scale(RECORD / epsilon) for epsilon in each]
         events = [
             DiscreteLaplace(f"{label}, {name}", draws, epsilon)
             for name, draws, epsilon in zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True)
@@ -218,7 +210,7 @@ class KernelQuestions:
     def _release_difference(
         self, value: float, sensitivity: float, epsilon: Fraction, label: str, asked: tuple[str, str]
     ) -> NoisyDifference:
-        scale = self._gate.representable_scale(RECORD / epsilon)
+        scale = representable_scale(RECORD / epsilon)
         exact = _to_grid(np.array([value]), sensitivity)
         noisy = self._gate.add_laplace(exact, [DiscreteLaplace(label, 1, epsilon)], [scale], asked)
         self.asked += 1
@@ -262,14 +254,15 @@ class KernelQuestions:
 
 def check_permutations(level: float, permutations: int) -> None:
     """Refuse so few permutations that the test could never reject."""
-    if _largest_rank(level, permutations) < 1:
+    if largest_rank(level, permutations) < 1:
         raise MethodError(
             f"{permutations} permutations cannot reject at level {level:g}: level times (permutations + 1) must be at "
             f"least 1; choose at least {math.ceil(1 / level) - 1} permutations"
         )
 
 
-def _largest_rank(level: float, permutations: int) -> int:
+def largest_rank(level: float, permutations: int) -> int:
+    """Return among how many largest of the B + 1 the statistic must be."""
     # decimal fractions such as 0.05 lie a little beside the float: a level times a whole number must not lose a rank
     return math.floor(Fraction(level).limit_denominator(10**6) * (permutations + 1))
 

@@ -55,9 +55,6 @@ class PairChoices:
         # the shape of each pair's table, and where it stands among those
         self._place = {pair: (shape, i) for shape, alike in by_shape.items() for i, (pair, _) in enumerate(alike)}
 
-    def __repr__(self) -> str:
-        return f"PairChoices({len(self._place)} pairs)"
-
     def choose_forest(
         self, pairs: Sequence[Pair], expected: Sequence[Expectation], count: int, share: Fraction, label: str
     ) -> list[Pair]:

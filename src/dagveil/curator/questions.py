@@ -25,6 +25,7 @@ from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, SubsampledGaussian
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
+from dagveil.privacy.noise.source import representable_scale, representable_variance
 from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_squared_sensitivity
 from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
 from dagveil.statistics.statistic import Statistic, TableShape
@@ -67,9 +68,6 @@ class QuestionSession:
         self._open: ThresholdRounds | None = None
         self.asked = 0
 
-    def __repr__(self) -> str:
-        return f"QuestionSession({self.statistic.name}, {self.asked} questions)"
-
     def critical_score(self, question: Question, level: float, rows: float, ties: float = 1.0) -> float:
         """Return the score, in records, above which the exact statistic would say "dependent" at this level."""
         shape = self._shape(question)
@@ -80,7 +78,7 @@ class QuestionSession:
         """Return the score with Laplace noise."""
         self._check_no_round()
         exact = self._score(question, self._whole)
-        scale = self._gate.representable_scale(RECORD / epsilon)
+        scale = representable_scale(RECORD / epsilon)
         event = DiscreteLaplace(label, 1, epsilon)
         noisy = self._gate.add_one_laplace(exact, event, scale, question)
         self.asked += 1
@@ -105,7 +103,7 @@ class QuestionSession:
             )
         self._check_no_round()
         squared = Fraction(RECORD**2)
-        variance = self._gate.representable_variance(variance * squared)
+        variance = representable_variance(variance * squared)
         exact = np.array([self._score(question, self._draw_sample(rate))], dtype=np.int64)
         noisy = self._gate.add_gaussian(exact, SubsampledGaussian(label, rate, squared, variance), question)
         self.asked += 1
@@ -236,9 +234,6 @@ class GradientQuestions:
         self._rows = rows
         self._gate = gate
         self.asked = 0
-
-    def __repr__(self) -> str:
-        return f"GradientQuestions({len(self._rows.columns)} columns, {self.asked} questions)"
 
     def gradient(
         self, weights: NDArray[np.float64], clip: float, share: Fraction, label: str

@@ -230,23 +230,13 @@ def _allowed(possible: Sequence[PossibleEffect], main: Contrast) -> list[Estimat
 
 def describe_change(low: float, high: float, *, points: bool) -> str:
     """Say by how much something grows or shrinks: a probability in points, or a number in its own units."""
-    return _points(low, high) if points else _units(low, high)
-
-
-def _points(low: float, high: float) -> str:
-    digits = 1 if max(abs(low), abs(high)) >= 0.005 else 2
-    a, b = f"{100 * abs(low):.{digits}f}", f"{100 * abs(high):.{digits}f}"
-    if low >= 0.0:
-        return f"between {a} and {b} points more likely"
-    if high <= 0.0:
-        return f"between {b} and {a} points less likely"
-    return f"anything from {a} points less to {b} points more likely"
-
-
-def _units(low: float, high: float) -> str:
-    a, b = f"{abs(low):.3g}", f"{abs(high):.3g}"
-    if low >= 0.0:
-        return f"larger by {a} to {b}"
-    if high <= 0.0:
-        return f"smaller by {b} to {a}"
-    return f"anything from {a} smaller to {b} larger"
+    if points:
+        digits = 1 if max(abs(low), abs(high)) >= 0.005 else 2
+        a, b = f"{100 * abs(low):.{digits}f}", f"{100 * abs(high):.{digits}f}"
+        grows, shrinks = f"between {a} and {b} points more likely", f"between {b} and {a} points less likely"
+        either = f"anything from {a} points less to {b} points more likely"
+    else:
+        a, b = f"{abs(low):.3g}", f"{abs(high):.3g}"
+        grows, shrinks = f"larger by {a} to {b}", f"smaller by {b} to {a}"
+        either = f"anything from {a} smaller to {b} larger"
+    return grows if low >= 0.0 else shrinks if high <= 0.0 else either

@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Final
 
 from dagveil.errors import GraphError, MethodError
-from dagveil.graphs.cpdag import Cpdag, Dag, find_extension, list_by_end, sort_topologically
+from dagveil.graphs.cpdag import Cpdag, Dag, find_extension, list_by_end, reach, sort_topologically
 
 MOST_PARENT_SETS: Final = 256
 """More possible parent sets than this are no answer that anyone could read."""
@@ -172,13 +172,7 @@ def find_optimal_set(dag: Dag, cause: str, effect: str) -> frozenset[str]:
 
 def descendants(dag: Dag, node: str) -> frozenset[str]:
     """Return the columns that arrows lead to from a node."""
-    waiting, seen = [node], set()
-    while waiting:
-        for child in dag.children(waiting.pop()):
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-    return frozenset(seen)
+    return frozenset(reach(dag.children(node), dag.children))
 
 
 def _between(dag: Dag, cause: str, effect: str) -> frozenset[str]:
@@ -196,12 +190,7 @@ def separates_back_doors(dag: Dag, cause: str, effect: str, given: frozenset[str
     between = _between(dag, cause, effect)
     kept = frozenset(arc for arc in dag.edges if not (arc[0] == cause and arc[1] in between))
     parents = list_by_end(dag.nodes, ((child, parent) for parent, child in kept))
-    waiting, old = [cause, effect, *given], {cause, effect, *given}
-    while waiting:
-        for parent in parents[waiting.pop()]:
-            if parent not in old:
-                old.add(parent)
-                waiting.append(parent)
+    old = reach((cause, effect, *given), parents.__getitem__)
     near: dict[str, set[str]] = {node: set() for node in old}
     for node in old:
         for parent in parents[node]:
@@ -210,12 +199,4 @@ def separates_back_doors(dag: Dag, cause: str, effect: str, given: frozenset[str
         for one, other in combinations(parents[node], 2):
             near[one].add(other)
             near[other].add(one)
-    waiting, seen = [cause], {cause}
-    while waiting:
-        node = waiting.pop()
-        for other in near[node] - seen - given:
-            if other == effect:
-                return False
-            seen.add(other)
-            waiting.append(other)
-    return True
+    return effect not in reach((cause,), lambda node: near[node] - given)

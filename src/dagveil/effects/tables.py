@@ -73,7 +73,7 @@ def estimate_law(parts: Components, cause: str, effect: str, adjust: Sequence[st
     weights = project(cells.sum(axis=(0, 1)), rows) / rows
     base = np.stack([_shares(cells[level].sum(axis=1)) for level in range(r)])
     # the noise of one cell, about: all directions of the table together
-    cell_noise = _noise_of_cell(parts, names, cells.size)
+    cell_noise = _noise(parts, names, shape, _only(shape, (0,) * len(shape)))
     m = np.stack([project(cells[level].sum(axis=0), max(float(by_level[level]), 1.0)) for level in range(r)])
     excess = cells - base[:, :, None] * cells.sum(axis=1)[:, None, :]
     spread = base * (1.0 - base)
@@ -137,8 +137,7 @@ def project(values: Floats, total: float) -> Floats:
     ordered = np.sort(values)[::-1]
     above = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(ordered > above)[-1])
-    moved: Floats = np.maximum(values - above[last], 0.0)
-    return moved
+    return np.asarray(np.maximum(values - above[last], 0.0))
 
 
 def _spread_of_strata(excess: Floats, m: Floats, h: Floats, noise: Floats, hidden: NDArray[np.bool_]) -> float:
@@ -158,18 +157,11 @@ def _shares(counts: Floats) -> Floats:
     return kept / total if total > 0.0 else np.full_like(kept, 1.0 / len(kept))
 
 
-def _only(shape: tuple[int, ...], level: int) -> Floats:
+def _only(shape: tuple[int, ...], place: int | tuple[int, ...]) -> Floats:
     marked = np.zeros(shape)
-    marked[level] = 1.0
+    marked[place] = 1.0
     return marked
 
 
 def _noise(parts: Components, names: tuple[str, ...], shape: tuple[int, ...], coefficients: Floats) -> float:
     return parts.noise_variance({names: coefficients.reshape(shape)})
-
-
-def _noise_of_cell(parts: Components, names: tuple[str, ...], cells: int) -> float:
-    """Return the mean variance of the noise in one cell."""
-    one = np.zeros([parts.levels[name] for name in names])
-    one.flat[0] = 1.0
-    return parts.noise_variance({names: one})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.mixed import INDICATOR
 from dagveil.evidence.covariance import group_known, merge_matrix
-from dagveil.evidence.moments import draw_symmetric
+from dagveil.evidence.moments import centre_moments, draw_symmetric
 from dagveil.privacy.release import NoisyFeatureMoments, NoisyMixedMoments, NoisyPairMoments
 
 Floats = NDArray[np.float64]
@@ -245,9 +245,6 @@ def feature_covariance(
 
 def covariance_from_features(release: NoisyFeatureMoments) -> MixedCovariance:
     """Centre a released matrix by its own noisy means and divide it by its own noisy number of rows."""
-    matrix = release.matrix
-    n_rows = max(matrix[0, 0] / release.constant**2, 1.0)
-    means = matrix[0, 1:] / (release.constant * n_rows)
-    covariance = matrix[1:, 1:] / n_rows - np.outer(means, means)
+    covariance, means, n_rows = centre_moments(release.matrix, release.constant)
     scaled = means / release.constant, release.deviation / n_rows, n_rows
     return feature_covariance(release.columns, release.degree, covariance, *scaled)

@@ -133,8 +133,7 @@ class OneHotCovariance:
         """Draw the noise that all blocks of a column share, shape (draws, d, m)."""
         d, m = self.shift.shape
         drawn = rng.standard_normal((draws, d, m)) * np.sqrt(self.shared_noise)[:, None]
-        margins: Floats = np.einsum("iab,tib->tia", symmetric_root(self.spread), drawn)
-        return margins
+        return np.asarray(np.einsum("iab,tib->tia", symmetric_root(self.spread), drawn))
 
     def shrunk(self, shares: Floats) -> OneHotCovariance:
         """Return a copy whose blocks are multiplied by these shares, shape (d, d)."""
@@ -421,5 +420,4 @@ def merge_matrix(groups: NDArray[np.intp]) -> Floats:
 def symmetric_root(matrices: Floats) -> Floats:
     """Return the symmetric square root of each positive semi-definite matrix."""
     values, vectors = np.linalg.eigh(matrices)
-    root: Floats = np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors)
-    return root
+    return np.asarray(np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors))

@@ -96,8 +96,7 @@ class TableEstimate(Frame):
     @cached_property
     def shares(self) -> Floats:
         """The counts divided by their sum."""
-        shares: Floats = self.counts / max(self.total, 1.0)
-        return shares
+        return np.asarray(self.counts / max(self.total, 1.0))
 
     @cached_property
     def share_errors(self) -> Floats:
@@ -105,8 +104,7 @@ class TableEstimate(Frame):
         # cells are alike, so each has the same covariance with their sum
         shared = self.total_error**2
         variance = self.standard_error**2 - 2.0 * self.shares * shared / self.counts.size + self.shares**2 * shared
-        errors: Floats = np.sqrt(np.maximum(variance, 0.0)) / max(self.total, 1.0)
-        return errors
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) / max(self.total, 1.0))
 
     def to_arrow(self) -> pa.Table:
         """Return one row per cell: its levels, `count`, `standard_error`, `share` and `share_error`."""
@@ -138,33 +136,20 @@ class TableOne(Frame):
 
         `statistic` says what `estimate` is; shares are for counts only.
         """
-        rows: list[dict[str, Any]] = []
+        rows: list[tuple[str, str | None, str, float, float, float | None, float | None]] = []
         for name, table in self.tables.items():
-            for level, count, share, error in zip(
-                table.labels[0], table.counts, table.shares, table.share_errors, strict=True
-            ):
-                rows.append(
-                    _row(name, str(level), "count", count, table.standard_error)
-                    | {"share": share, "share_error": error}
-                )
+            counts = zip(table.labels[0], table.counts, table.shares, table.share_errors, strict=True)
+            rows += [
+                (name, str(level), "count", float(count), float(table.standard_error), float(share), float(error))
+                for level, count, share, error in counts
+            ]
         for name, (mean, mean_error, deviation, deviation_error) in self.moments.items():
-            rows.append(_row(name, None, "mean", mean, mean_error))
-            rows.append(_row(name, None, "standard deviation", deviation, deviation_error))
+            rows.append((name, None, "mean", mean, mean_error, None, None))
+            rows.append((name, None, "standard deviation", deviation, deviation_error, None, None))
         fields = [(key, pa.string()) for key in ("column", "level", "statistic")]
         fields += [(key, pa.float64()) for key in ("estimate", "standard_error", "share", "share_error")]
-        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
-
-
-def _row(name: str, level: str | None, statistic: str, estimate: float, error: float) -> dict[str, Any]:
-    return {
-        "column": name,
-        "level": level,
-        "statistic": statistic,
-        "estimate": float(estimate),
-        "standard_error": float(error),
-        "share": None,
-        "share_error": None,
-    }
+        schema = pa.schema(fields)
+        return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
 
 
 def estimate_table(schema: Schema, releases: Sequence[Release], columns: tuple[str, ...]) -> TableEstimate:

@@ -141,8 +141,7 @@ def nearest_levels(column: Column, numbers: Floats) -> NDArray[np.intp]:
     if isinstance(column, Numeric):
         raise EvidenceError("a numeric column has no levels to choose from")
     levels = np.array(column.numbers[: len(column.levels)])
-    nearest: NDArray[np.intp] = np.argmin(np.abs(numbers[:, None] - levels), axis=1)
-    return nearest
+    return np.asarray(np.argmin(np.abs(numbers[:, None] - levels), axis=1))
 
 
 class _Beliefs:

@@ -151,8 +151,7 @@ def _compare_moments(sites: Sequence[NoisyCovariance], constant: float) -> Agree
 def _compare_numbers(found: Floats, variance: Floats) -> Floats:
     """Return p-values of the hypothesis that all sites, along the first axis, estimate one number."""
     mean = (found / variance).sum(axis=0) / (1.0 / variance).sum(axis=0)
-    p_value: Floats = special.chdtrc(float(len(found) - 1), ((found - mean) ** 2 / variance).sum(axis=0))
-    return p_value
+    return np.asarray(special.chdtrc(float(len(found) - 1), ((found - mean) ** 2 / variance).sum(axis=0)))
 
 
 def _merge(
@@ -245,5 +244,4 @@ def _compare(laws: Sequence[_Laws], shifts: bool) -> Floats:
     statistic = np.einsum("qka,qka->q", weighed, share)
     statistic -= np.einsum("qa,qa->q", sum_, np.linalg.solve(whole, sum_[..., None])[..., 0])
     freedom = ((sites - 1) * (levels - 1) * strata).astype(np.float64)
-    p_value: Floats = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), np.maximum(statistic, 0.0)), 1.0)
-    return p_value
+    return np.asarray(np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), np.maximum(statistic, 0.0)), 1.0))

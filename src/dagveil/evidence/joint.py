@@ -118,8 +118,7 @@ class JointEvidence:
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units, u being the weighted mean over strata."""
-        strength: Floats = self._recall(questions)[2]
-        return strength
+        return np.asarray(self._recall(questions)[2])
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its pooled Wald statistic."""
@@ -249,8 +248,7 @@ class RedrawnJoint(JointEvidence):
     def odds(self, questions: Questions) -> Floats:
         """Return about the log Bayes factor of dependence that the drawn statistic gives."""
         share, room = self._source.power(questions)
-        odds: Floats = (share * self._recall(questions)[0] - room) / 2
-        return odds
+        return np.asarray((share * self._recall(questions)[0] - room) / 2)
 
     def _answer_small(self) -> None:
         pass

@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -19,18 +18,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.errors import EvidenceError
+from dagveil.evidence import wald
 from dagveil.evidence.blocks import MixedCovariance, covariance_from_features
-from dagveil.evidence.pairs import keep_excess
-from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.wald import (
-    NO_SLACK,
-    SLACK,
-    SMALLEST_RESIDUAL,
-    Wald,
-    fewer_rows,
-    invert_blocks,
-    residual_covariance,
-)
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.privacy.release import NoisyFeatureMoments
 
 Floats = NDArray[np.float64]
@@ -50,7 +40,7 @@ class Compared(enum.Enum):
     be published (docs/tests.md says when)."""
 
 
-class BlockEvidence:
+class BlockEvidence(CovarianceEvidence[MixedCovariance]):
     """Independence tests on the covariance of blocks.
 
     Blocks are whitened column by column, the first coordinate first: tests of all entries do not change, strengths of
@@ -66,10 +56,10 @@ class BlockEvidence:
     def __init__(
         self,
         covariance: MixedCovariance,
-        slack: tuple[float, float, float] = SLACK,
+        slack: tuple[float, float, float] = wald.SLACK,
         compared: Compared = Compared.ALL,
     ) -> None:
-        self.covariance = covariance
+        super().__init__(covariance)
         self.slack = slack
         self.compared = compared
         d, m = len(covariance.sizes), max(*covariance.sizes, 1)
@@ -103,15 +93,6 @@ class BlockEvidence:
         self._noise = covariance.noise.copy()
         self._noise[np.arange(d), np.arange(d)] *= numeric
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self.covariance.columns
-
-    def answers(self, questions: Questions) -> NDArray[np.bool_]:
-        """One matrix answers every question."""
-        return np.ones(len(questions), dtype=bool)
-
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered jointly: of several columns the blocks give main effects only."""
         return np.full(len(questions), questions.order < 2)
@@ -119,16 +100,6 @@ class BlockEvidence:
     def redraw(self, rng: np.random.Generator) -> Self:
         """Return evidence with fresh noise and sampling around what was estimated."""
         return type(self)(self.centre.redraw(rng), self.slack, self.compared)
-
-    @cached_property
-    def centre(self) -> MixedCovariance:
-        """The covariance without what noise alone adds to the square of each block on average."""
-        d = len(self.columns)
-        x, y = np.triu_indices(d, 1)
-        found = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
-        kept = np.ones((d, d))
-        kept[x, y] = kept[y, x] = keep_excess(found.statistic, found.freedom)
-        return self.covariance.shrunk(kept)
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
@@ -164,7 +135,7 @@ class BlockEvidence:
             # what tests let pass, in a direction that is not known
             spread = spread + slack**2 / cells * np.eye(cells)
             sampling = np.broadcast_to(np.eye(cells) / n_rows, spread.shape)
-            odds[rows] = Wald(found.partial.reshape(len(rows), cells), spread, sampling).odds(n_rows)
+            odds[rows] = wald.Wald(found.partial.reshape(len(rows), cells), spread, sampling).odds(n_rows)
         return odds
 
     def test(self, questions: Questions) -> Answers:
@@ -220,7 +191,7 @@ class BlockEvidence:
         xs = self._blocks[x[:, None], given, :a, :s].transpose(0, 2, 1, 3).reshape(q, a, order * s)
         ys = self._blocks[y[:, None], given, :b, :s].transpose(0, 2, 1, 3).reshape(q, b, order * s)
         ss = self._blocks[given[:, :, None], given[:, None, :], :s, :s].transpose(0, 1, 3, 2, 4)
-        inverse = invert_blocks(ss.reshape(q, order * s, order * s), order)
+        inverse = wald.invert_blocks(ss.reshape(q, order * s, order * s), order)
         bx, by = xs @ inverse, ys @ inverse
         mean_s = self._means[given, :s].reshape(q, order * s, 1)
         return _Regressed(
@@ -268,8 +239,8 @@ class BlockEvidence:
             traces = np.einsum("oqab,qoba->qo", own, spread)
             back_x = (weights[:, order, :order] * traces).sum(axis=1)[:, None, None] * rx
             back_y = (weights[:, :order, order] * traces).sum(axis=1)[:, None, None] * ry
-            sx = residual_covariance(found.given.bx, found.given.xs, back_x)
-            sy = residual_covariance(found.given.by, found.given.ys, back_y)
+            sx = wald.residual_covariance(found.given.bx, found.given.xs, back_x)
+            sy = wald.residual_covariance(found.given.by, found.given.ys, back_y)
             if self._level_noise.any():
                 margins = self._lift_levels(bx, given, s), self._lift_levels(by, given, s)
         noise = xx.reshape(q, order + 2, -1).transpose(0, 2, 1) @ weights @ yy.reshape(q, order + 2, -1)
@@ -287,7 +258,7 @@ class BlockEvidence:
         if lost is not None:
             n = self.covariance.n_rows
             ends = (sx / n, bx.transpose(0, 2, 1, 3)), (sy / n, by.transpose(0, 2, 1, 3))
-            c = c + fewer_rows(*ends, fewer, n)
+            c = c + wald.fewer_rows(*ends, fewer, n)
         return np.asarray(c)
 
     def _lift_levels(self, slopes: Floats, given: NDArray[np.intp], s: int) -> Floats:
@@ -320,7 +291,7 @@ def publishable_evidence(release: NoisyFeatureMoments) -> FeatureEvidence:
             f"{release.degree} and a squared radius of {release.radius_squared:g}; release again with degree=3 and "
             "radius=5, or take the p-values of this one as scores"
         )
-    return FeatureEvidence(covariance_from_features(release), NO_SLACK, Compared.LINEAR_SIDE)
+    return FeatureEvidence(covariance_from_features(release), wald.NO_SLACK, Compared.LINEAR_SIDE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,7 +322,6 @@ def _whiten(own: Floats, deviation: float | None) -> Floats:
         return np.zeros((0, 0))
     if deviation is not None:
         values, vectors = np.linalg.eigh((own + own.T) / 2)
-        floor = max(SMALLEST_RESIDUAL * values.max(), np.sqrt(2.0) * deviation, 1e-9)
+        floor = max(wald.SMALLEST_RESIDUAL * values.max(), np.sqrt(2.0) * deviation, 1e-9)
         own = (vectors * np.maximum(values, floor)) @ vectors.T
-    whitener: Floats = np.linalg.inv(np.linalg.cholesky(own))
-    return whitener
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(own)))

@@ -8,14 +8,12 @@ the derivation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dagveil.evidence.pairs import keep_excess
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.privacy.release import NoisyMoments
 
@@ -58,8 +56,7 @@ class NoisyCovariance:
         noise = draw_symmetric(rng, len(self.columns) + 1)
         across = np.outer(self.means, noise[0, 1:])
         own = noise[0, 0] * np.outer(self.means, self.means)
-        moved: Floats = self.deviation * (noise[1:, 1:] - across - across.T + own)
-        return moved
+        return np.asarray(self.deviation * (noise[1:, 1:] - across - across.T + own))
 
     def shrunk(self, shares: Floats) -> NoisyCovariance:
         """Return a copy whose covariances are multiplied by these shares; variances stay."""
@@ -69,14 +66,18 @@ class NoisyCovariance:
 
 def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:
     """Centre a released moment matrix by its own noisy means and divide by its own noisy number of rows."""
-    matrix = release.matrix
-    n_rows = max(matrix[0, 0] / release.constant**2, 1.0)
-    means = matrix[0, 1:] / (release.constant * n_rows)
-    covariance = matrix[1:, 1:] / n_rows - np.outer(means, means)
+    covariance, means, n_rows = centre_moments(release.matrix, release.constant)
     deviation = release.deviation / n_rows
     _raise_variances(covariance, deviation)
     ridge = deviation * np.sqrt(len(release.columns))
     return NoisyCovariance(release.columns, covariance, deviation, n_rows, ridge, means / release.constant)
+
+
+def centre_moments(matrix: Floats, constant: float) -> tuple[Floats, Floats, float]:
+    """Return covariance, means and number of rows that a noisy moment matrix, the constant's row first, speaks for."""
+    n_rows = max(matrix[0, 0] / constant**2, 1.0)
+    means = matrix[0, 1:] / (constant * n_rows)
+    return matrix[1:, 1:] / n_rows - np.outer(means, means), means, n_rows
 
 
 def _raise_variances(covariance: Floats, deviation: float) -> None:
@@ -84,25 +85,13 @@ def _raise_variances(covariance: Floats, deviation: float) -> None:
     np.fill_diagonal(covariance, np.maximum(np.diag(covariance), max(np.sqrt(2) * deviation, 1e-9)))
 
 
-class MomentEvidence:
-    """Independence tests on a noisy covariance.
-
-    - `covariance`: from a released moment matrix.
-    """
+class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
+    """Independence tests on a noisy covariance, from a released moment matrix."""
 
     def __init__(self, covariance: NoisyCovariance) -> None:
-        self.covariance = covariance
+        super().__init__(covariance)
         d = len(covariance.columns)
         self._ridged = covariance.matrix + covariance.ridge * np.eye(d)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self.covariance.columns
-
-    def answers(self, questions: Questions) -> NDArray[np.bool_]:
-        """One matrix answers every question."""
-        return np.ones(len(questions), dtype=bool)
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """For a linear model main effects are all there is, and no set was paid for on its own."""
@@ -112,22 +101,11 @@ class MomentEvidence:
         """Return evidence with fresh noise and sampling around what was estimated."""
         return MomentEvidence(self.centre.redraw(rng))
 
-    @cached_property
-    def centre(self) -> NoisyCovariance:
-        """The covariance without what noise alone adds to the square of each entry on average."""
-        d = len(self.columns)
-        x, y = np.triu_indices(d, 1)
-        found = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
-        shares = np.ones((d, d))
-        shares[x, y] = shares[y, x] = keep_excess(found.statistic, found.freedom)
-        return self.covariance.shrunk(shares)
-
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question."""
         correlation, variance = self._compare(questions)
         wider = variance + EXPECTED_EFFECT**2
-        odds: Floats = (correlation**2 * (1.0 / variance - 1.0 / wider) - np.log(wider / variance)) / 2
-        return odds
+        return np.asarray((correlation**2 * (1.0 / variance - 1.0 / wider) - np.log(wider / variance)) / 2)
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
@@ -139,8 +117,7 @@ class MomentEvidence:
         c = self.covariance
         scale = np.outer(np.diag(c.matrix), np.diag(c.matrix))
         grown = 1.0 + np.add.outer(c.means**2, c.means**2) + 2.0 * np.outer(c.means, c.means) ** 2
-        association: Floats = c.matrix**2 / scale - c.deviation**2 * grown / scale - 1.0 / c.n_rows
-        return association
+        return np.asarray(c.matrix**2 / scale - c.deviation**2 * grown / scale - 1.0 / c.n_rows)
 
     def strength(self, questions: Questions) -> Floats:
         """Return the squared partial correlation."""

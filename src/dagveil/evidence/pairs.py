@@ -17,17 +17,20 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.covariance import OneHotCovariance
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.evidence.wald import (
     Conditioning,
     Regressions,
     Remainder,
     Wald,
+    chi_square_tail,
+    distinct_rows,
     invert_sets,
     marginal_wald,
     partial_covariance,
     regress,
     weigh,
+    whiten_within,
 )
 
 Floats = NDArray[np.float64]
@@ -52,20 +55,12 @@ class Conditioned:
     strata: bool
 
 
-class PairEvidence:
-    """Independence tests on a one-hot covariance.
-
-    - `covariance`: estimated from released pair tables.
-    """
+class PairEvidence(CovarianceEvidence[OneHotCovariance]):
+    """Independence tests on a one-hot covariance, estimated from released pair tables."""
 
     def __init__(self, covariance: OneHotCovariance) -> None:
-        self.covariance = covariance
+        super().__init__(covariance)
         self._remembered: dict[int, tuple[NDArray[np.int64], Floats]] = {}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self.covariance.columns
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell for which questions the table of x and y was measured, and all others that they need are known."""
@@ -237,26 +232,6 @@ class PairEvidence:
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
         """Return evidence with fresh noise and fresh sampling around what was estimated."""
         return RedrawnEvidence(self, self.centre.with_noise(rng).with_sampling(rng), rng)
-
-    @cached_property
-    def centre(self) -> OneHotCovariance:
-        """The covariance without what its noise alone adds to each block on average.
-
-        Noise drawn again around the released blocks would be there twice, and make every pair look dependent.
-        """
-        return self.covariance.shrunk(self.kept_shares)
-
-    @cached_property
-    def kept_shares(self) -> Floats:
-        """The share of each block that is more than noise adds to it on average, shape (d, d)."""
-        d = len(self.columns)
-        x, y = np.triu_indices(d, 1)
-        pairs = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-        pairs = pairs.select(self.answers(pairs))
-        found = self.test(pairs)
-        shares = np.ones((d, d))
-        shares[pairs.x, pairs.y] = shares[pairs.y, pairs.x] = keep_excess(found.statistic, found.freedom)
-        return shares
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions).
@@ -486,41 +461,3 @@ class RedrawnEvidence(PairEvidence):
             freedom = np.maximum(released.freedom, 1.0)
             found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
         return found
-
-
-def chi_square_tail(freedom: int, statistic: Floats) -> Floats:
-    """Return what `scipy.special.chdtrc` does, by the finite sum that whole degrees of freedom have: far faster."""
-    half = statistic / 2
-    term = np.exp(-half) * (2 * np.sqrt(half / math.pi) if freedom % 2 else 1.0)
-    tail: Floats = special.erfc(np.sqrt(half)) if freedom % 2 else np.zeros_like(half)
-    # the terms are e^-h h^s / Γ(s + 1) for s from 0 or 1/2 to freedom/2 - 1
-    for twice in range(2 + freedom % 2, freedom + 1, 2):
-        tail += term
-        term *= half * 2 / twice
-    return tail
-
-
-def keep_excess(statistic: Floats, freedom: Floats) -> Floats:
-    """Return the factor for estimates after which fresh noise gives their χ² statistic back on average, if it can."""
-    share: Floats = np.sqrt(np.maximum(statistic - freedom, 0.0) / np.maximum(statistic, 1e-12))
-    return share
-
-
-def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:
-    """Return W (diag(p) − ppᵀ) Wᵀ for each stratum, shape (q, strata, a, a), given p in shape (q, a, strata)."""
-    q, a, strata = probabilities.shape
-    products = (whitener[:, :, None, :] * whitener[:, None, :, :]).reshape(q, a * a, a)
-    squares = (products @ probabilities).transpose(0, 2, 1).reshape(q, strata, a, a)
-    means = (whitener @ probabilities).transpose(0, 2, 1)
-    within: Floats = squares - means[..., :, None] * means[..., None, :]
-    return within
-
-
-def distinct_rows(given: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return which distinct row each row is, and the distinct rows."""
-    place = np.zeros(len(given), dtype=np.intp)
-    first = place[:1]
-    for column in given.T:
-        # ranks stay below the number of rows, so that no number of columns overflows
-        _, first, place = np.unique(place * (int(given.max()) + 1) + column, return_index=True, return_inverse=True)
-    return place, given[first]

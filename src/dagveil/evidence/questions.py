@@ -7,7 +7,8 @@ A question is always (x, y, given). Searches ask thousands of them, so they trav
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,12 @@ class Questions:
             np.array([q[2] for q in questions], dtype=np.intp).reshape(len(questions), size),
         )
 
+    @classmethod
+    def pairs(cls, columns: int) -> Questions:
+        """Return the questions about all pairs of so many columns, without a set."""
+        x, y = np.triu_indices(columns, 1)
+        return cls(x, y, np.empty((len(x), 0), dtype=np.intp))
+
     def __len__(self) -> int:
         return len(self.x)
 
@@ -75,7 +82,6 @@ class Independence(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names, in the order that positions refer to."""
-        ...
 
     def association(self) -> NDArray[np.float64]:
         """Return the marginal association of every pair, without the bias that noise gives to squares; 0 if unknown.
@@ -83,32 +89,77 @@ class Independence(Protocol):
         It must obey the data processing inequality: if z separates x from y, then x and y are no more associated than
         either is with z.
         """
-        ...
 
     def strength(self, questions: Questions) -> NDArray[np.float64]:
         """Return a cheap measure of remaining dependence, for ranking conditioning sets."""
-        ...
 
     def test(self, questions: Questions) -> Answers:
         """Test each question."""
-        ...
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions this evidence can answer at all."""
-        ...
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered from tables of the whole conditioning set, not from its main effects."""
-        ...
 
     def odds(self, questions: Questions) -> NDArray[np.float64]:
         """Return the log Bayes factor of dependence for each question: about 0 where the test could see nothing."""
-        ...
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return p-values of questions without a set as if nothing depended on anything, shape (draws, questions)."""
-        ...
 
     def redraw(self, rng: np.random.Generator) -> Independence:
         """Return evidence with fresh noise and fresh sampling around this one, at no cost."""
-        ...
+
+
+class BlockCovariance(Protocol):
+    """Estimated covariances of blocks of coordinates, a block for each column."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names, in the order of the blocks."""
+
+    def shrunk(self, shares: NDArray[np.float64], /) -> Self:
+        """Return a copy whose blocks between columns are multiplied by these shares, shape (d, d)."""
+
+
+Blocks = TypeVar("Blocks", bound=BlockCovariance)
+
+
+class CovarianceEvidence(Generic[Blocks]):
+    """Independence tests on one estimated covariance.
+
+    - `covariance`: from what was released.
+    """
+
+    def __init__(self, covariance: Blocks) -> None:
+        self.covariance = covariance
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names, in the order that positions refer to."""
+        return self.covariance.columns
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which questions can be answered: one matrix answers all of them."""
+        return np.ones(len(questions), dtype=bool)
+
+    def test(self, questions: Questions) -> Answers:
+        """Test each question."""
+        raise NotImplementedError
+
+    @cached_property
+    def centre(self) -> Blocks:
+        """The covariance without what its noise alone adds to the square of each block on average.
+
+        Noise drawn again around the released blocks would be there twice, and make every pair look dependent. With
+        these, fresh noise gives their χ² statistics back on average, if it can.
+        """
+        pairs = Questions.pairs(len(self.columns))
+        pairs = pairs.select(self.answers(pairs))
+        found = self.test(pairs)
+        excess = np.maximum(found.statistic - found.freedom, 0.0)
+        shares = np.ones((len(self.columns),) * 2)
+        shares[pairs.x, pairs.y] = np.sqrt(excess / np.maximum(found.statistic, 1e-12))
+        shares[pairs.y, pairs.x] = shares[pairs.x, pairs.y]
+        return self.covariance.shrunk(shares)

@@ -39,15 +39,12 @@ class LocalScore(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names, in the order that positions refer to."""
-        ...
 
     def score(self, node: int, parents: tuple[int, ...]) -> float:
         """Return what a node with these parents is worth, 0 without parents."""
-        ...
 
     def gains(self, questions: Questions) -> Floats:
         """Return what y adds as a parent of x beside `given`, by equivalence also what x adds to y; NaN if unknown."""
-        ...
 
 
 class EvidenceScore:
@@ -124,15 +121,13 @@ def _quantiles(covariance: OneHotCovariance | NoisyCovariance, level: float) -> 
 def table_penalties(evidence: PairEvidence) -> Floats:
     """Return ln det(I + n C⁻¹ Σ) of each pair of columns with levels; whitened, Σ is the identity over n."""
     c = evidence.covariance
-    d = len(c.columns)
-    penalties = np.zeros((d, d))
-    x, y = np.triu_indices(d, 1)
-    pairs = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-    for rows, wald in evidence.walds(pairs.select(c.measured[x, y])):
+    penalties = np.zeros((len(c.columns),) * 2)
+    pairs = Questions.pairs(len(c.columns))
+    pairs = pairs.select(c.measured[pairs.x, pairs.y])
+    for rows, wald in evidence.walds(pairs):
         grown = np.linalg.slogdet(wald.covariance + np.eye(wald.covariance.shape[1]))[1]
         counted = grown - np.linalg.slogdet(wald.covariance)[1]
-        first, second = x[c.measured[x, y]][rows], y[c.measured[x, y]][rows]
-        penalties[first, second] = penalties[second, first] = counted
+        penalties[pairs.x[rows], pairs.y[rows]] = penalties[pairs.y[rows], pairs.x[rows]] = counted
     return penalties
 
 

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,30 +25,6 @@ CELLS_AT_ONCE = 2**17
 
 CELLS_REMEMBERED = 2**23
 """Cells of marginal tables that are kept for the next question."""
-
-
-class Margins(Protocol):
-    """Sums of a table over all columns but some."""
-
-    def of(self, columns: tuple[int, ...]) -> Floats:
-        """Sum out all columns but these, which are given in ascending order."""
-        ...
-
-    def locate(self, sets: Positions) -> tuple[Floats, Positions, Positions]:
-        """Tell where the margins of many sets lie.
-
-        - `sets`: positions of columns, in any order, shape (sets, columns of each).
-
-        Returns the cells in one row; for each set the place of its first cell; and how far the next level of each of
-        its columns is from there, in the shape of `sets`.
-        """
-        ...
-
-
-def margins_of(counts: Floats) -> Margins:
-    """Return the margins of a table."""
-    together = math.prod(levels + 1 for levels in counts.shape)
-    return AllMargins(counts) if together <= CELLS_AT_ONCE else AskedMargins(counts)
 
 
 class AllMargins:
@@ -84,7 +59,13 @@ class AllMargins:
         return np.asarray(self._wide[tuple(place)])
 
     def locate(self, sets: Positions) -> tuple[Floats, Positions, Positions]:
-        """Tell where the margins of many sets lie."""
+        """Tell where the margins of many sets lie.
+
+        - `sets`: positions of columns, in any order, shape (sets, columns of each).
+
+        Returns the cells in one row; for each set the place of its first cell; and how far the next level of each of
+        its columns is from there, in the shape of `sets`.
+        """
         return self.cells, self._total - self._summed[sets].sum(axis=1), self._stride[sets]
 
 
@@ -128,6 +109,16 @@ class AskedMargins:
         np.put_along_axis(stride, order[:, :-1], after, axis=1)
         first = np.cumsum([0, *(margin.size for margin in margins[:-1])], dtype=np.intp)
         return np.concatenate([margin.reshape(-1) for margin in margins]), first, stride
+
+
+Margins = AllMargins | AskedMargins
+"""Sums of a table over all columns but some."""
+
+
+def margins_of(counts: Floats) -> Margins:
+    """Return the margins of a table."""
+    together = math.prod(levels + 1 for levels in counts.shape)
+    return AllMargins(counts) if together <= CELLS_AT_ONCE else AskedMargins(counts)
 
 
 FEWEST_ROWS = 0.5
@@ -250,7 +241,8 @@ def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> Sm
     layouts = []
     for questions in orders:
         n_strata = levels.kept[questions.given].prod(axis=1)
-        found = [(rows, lay_out(questions.select(rows), levels, margins)[1]) for rows in _alike(n_strata)]
+        alike = (np.flatnonzero(n_strata == number) for number in np.unique(n_strata))
+        found = [(rows, lay_out(questions.select(rows), levels, margins)[1]) for rows in alike]
         layouts.append((questions, found))
     most = max(layout.summed.shape[0] for _, found in layouts for _, layout in found)
     total = sum(len(questions) for questions, _ in layouts)
@@ -267,11 +259,6 @@ def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> Sm
     a, b = first.place.shape[:2]
     filled = Layout(x, y, place, summed, np.ones((a, total)), np.ones((b, total)))
     return SmallQuestions(filled, tuple(encode_questions(questions, len(levels.kept)) for questions in orders))
-
-
-def _alike(numbers: Positions) -> list[Positions]:
-    """Return the rows of each number."""
-    return [np.flatnonzero(numbers == number) for number in sorted(set(numbers.tolist()))]
 
 
 def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float | None) -> Wald:
@@ -335,8 +322,7 @@ def _spread(p: Floats, merged: Floats) -> Floats:
 
 def _diagonal(matrices: Floats) -> Floats:
     """View of the diagonals of matrices in the first two axes."""
-    diagonal: Floats = np.einsum("ii...->i...", matrices)
-    return diagonal
+    return np.asarray(np.einsum("ii...->i...", matrices))
 
 
 def _mix(weights: Floats, x_part: Floats, y_part: Floats) -> Floats:

@@ -13,17 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.covariance import OneHotCovariance, merge_matrix
-from dagveil.evidence.pairs import (
-    CELLS_PER_BATCH,
-    Conditioned,
-    PairEvidence,
-    Rows,
-    distinct_rows,
-    whiten_within,
-)
+from dagveil.evidence.pairs import CELLS_PER_BATCH, Conditioned, PairEvidence, Rows
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable
-from dagveil.evidence.wald import Conditioning, Regressions, Wald, regress
+from dagveil.evidence.wald import Conditioning, Regressions, Wald, distinct_rows, regress, whiten_within
 
 Floats = NDArray[np.float64]
 
@@ -261,5 +254,4 @@ def _whitener(p: Floats) -> Floats:
     scale = np.divide(1.0, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
     s = p.shape[1]
     lower = np.tril(np.broadcast_to(share[:, :, None], (len(p), s, s)), -1)
-    whitener: Floats = (lower + np.eye(s)) * scale[:, :, None]
-    return whitener
+    return np.asarray((lower + np.eye(s)) * scale[:, :, None])

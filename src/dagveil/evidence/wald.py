@@ -10,10 +10,12 @@ regressed on them next, and a question joins two regressions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -98,14 +100,7 @@ class Regressions:
 
     def select(self, rows: Places) -> Regressions:
         """Return the regressions at these rows of the batch."""
-        return Regressions(
-            self.covariance[rows],
-            self.slopes[rows],
-            self.levels[rows],
-            self.sampling[rows],
-            self.noise[rows],
-            self.shift[rows],
-        )
+        return Regressions(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,8 +195,7 @@ class Wald:
         solved = np.linalg.solve(wider, self.partial[..., None])[..., 0]
         fit = self.statistic() - np.maximum(np.einsum("qi,qi->q", self.partial, solved), 0.0)
         room = np.linalg.slogdet(wider)[1] - np.linalg.slogdet(self.covariance)[1]
-        odds: Floats = (fit - room) / 2
-        return odds
+        return np.asarray((fit - room) / 2)
 
     def power(self, n_rows: float) -> tuple[Floats, Floats]:
         """Return the share of T that speaks for a dependence on average over directions, and what T must exceed for it.
@@ -231,21 +225,13 @@ class Wald:
     def efficiency(self) -> Floats:
         """Return the share of information that noise leaves, tr(C⁻¹ sampling) / degrees of freedom."""
         ratio = np.linalg.solve(self.covariance, self.sampling)
-        share: Floats = np.trace(ratio, axis1=1, axis2=2) / ratio.shape[1]
-        return share
+        return np.asarray(np.trace(ratio, axis1=1, axis2=2) / ratio.shape[1])
 
 
 def invert_sets(sets: Floats) -> Floats:
     """Return K_SS⁻¹ of each set, given K_SS in shape (g, k, s, k, s), with a floor for its eigenvalues."""
     g, k, s = sets.shape[:3]
-    flat = sets.reshape(g, k * s, k * s)
-    if k < 2:
-        # one block is whitened: its inverse is itself
-        return flat
-    values, vectors = np.linalg.eigh(flat)
-    values = np.maximum(values, SMALLEST_EIGENVALUE)
-    inverse: Floats = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return inverse
+    return invert_blocks(sets.reshape(g, k * s, k * s), k)
 
 
 def regress(
@@ -285,7 +271,7 @@ def regress(
         # the noise that B_x K_Sx has on top is given back: tr([K_SS⁻¹]_aa R_a) per block
         traces = np.einsum("rkskt,rkts->rk", sets.inverse[place].reshape(r, k, s, k, s), set_spread)
         back = np.einsum("rk,rk->r", noise, traces)[:, None, None] * spread
-        within = _clip(np.eye(a) - slopes @ covariance.transpose(0, 2, 1) + back)[:, None]
+        within = residual_covariance(slopes, covariance, back)[:, None]
     return Regressions(
         covariance,
         slopes,
@@ -407,26 +393,47 @@ def _sum_products(left: Floats, right: Floats, a: int, b: int) -> Floats:
     return mixed.transpose(0, 1, 3, 2, 4).reshape(-1, a * b, a * b)
 
 
-def _clip(residual: Floats) -> Floats:
-    """Return residual covariances with eigenvalues between the floor and 1."""
-    values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)
-    values = np.clip(values, SMALLEST_RESIDUAL, 1.0)
-    clipped: Floats = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return clipped
-
-
 def invert_blocks(ss: Floats, order: int) -> Floats:
     """Invert K_SS, its eigenvalues kept above a floor; one column alone is whitened."""
-    if order == 1:
+    if order < 2:
         return ss
     values, vectors = np.linalg.eigh(ss)
-    inverse: Floats = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return inverse
+    return np.asarray((vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def residual_covariance(b: Floats, s: Floats, back: Floats) -> Floats:
-    """Residual covariance of whitened features: between a floor and their own."""
+    """Residual covariance of whitened blocks, its eigenvalues between the floor and 1."""
     residual = np.eye(b.shape[1]) - b @ s.transpose(0, 2, 1) + back
     values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)
-    clipped: Floats = (vectors * np.clip(values, SMALLEST_RESIDUAL, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return clipped
+    return np.asarray((vectors * np.clip(values, SMALLEST_RESIDUAL, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1))
+
+
+def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:
+    """Return W (diag(p) − ppᵀ) Wᵀ for each stratum, shape (q, strata, a, a), given p in shape (q, a, strata)."""
+    q, a, strata = probabilities.shape
+    products = (whitener[:, :, None, :] * whitener[:, None, :, :]).reshape(q, a * a, a)
+    squares = (products @ probabilities).transpose(0, 2, 1).reshape(q, strata, a, a)
+    means = (whitener @ probabilities).transpose(0, 2, 1)
+    return np.asarray(squares - means[..., :, None] * means[..., None, :])
+
+
+def distinct_rows(given: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return which distinct row each row is, and the distinct rows."""
+    place = np.zeros(len(given), dtype=np.intp)
+    first = place[:1]
+    for column in given.T:
+        # ranks stay below the number of rows, so that no number of columns overflows
+        _, first, place = np.unique(place * (int(given.max()) + 1) + column, return_index=True, return_inverse=True)
+    return place, given[first]
+
+
+def chi_square_tail(freedom: int, statistic: Floats) -> Floats:
+    """Return what `scipy.special.chdtrc` does, by the finite sum that whole degrees of freedom have: far faster."""
+    half = statistic / 2
+    term = np.exp(-half) * (2 * np.sqrt(half / math.pi) if freedom % 2 else 1.0)
+    tail: Floats = special.erfc(np.sqrt(half)) if freedom % 2 else np.zeros_like(half)
+    # the terms are e^-h h^s / Γ(s + 1) for s from 0 or 1/2 to freedom/2 - 1
+    for twice in range(2 + freedom % 2, freedom + 1, 2):
+        tail += term
+        term *= half * 2 / twice
+    return tail

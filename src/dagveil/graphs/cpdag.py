@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import combinations, permutations
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -15,6 +15,7 @@ from dagveil.errors import GraphError
 
 Arc: TypeAlias = tuple[str, str]  # a directed edge (tail, head): cause first, effect second
 Pair: TypeAlias = frozenset[str]  # an unordered pair of two different nodes
+Node = TypeVar("Node")
 
 
 def check_nodes(nodes: Iterable[str]) -> tuple[str, ...]:
@@ -83,13 +84,8 @@ class Cpdag(msgspec.Struct, frozen=True, dict=True):
     `is_valid` says whether it is truly the CPDAG of a Markov equivalence class, and `is_extendable` whether it has
     a DAG at all. With background knowledge, an extendable graph closed under Meek's rules is an MPDAG.
 
-    Parameters
-    ----------
-    nodes : tuple of str
-    directed : frozenset of (str, str)
-        Pairs (tail, head).
-    undirected : frozenset of frozenset of str
-        Pairs without direction. No pair is both directed and undirected.
+    - `directed`: pairs (tail, head).
+    - `undirected`: pairs without direction. No pair is both directed and undirected.
 
     Examples
     --------
@@ -125,10 +121,7 @@ class Cpdag(msgspec.Struct, frozen=True, dict=True):
 
     def adjacent(self, node: str) -> frozenset[str]:
         """Return the nodes joined to a node by an edge of either kind."""
-        try:
-            return self._near[node]
-        except KeyError:
-            raise GraphError(f"no node is called {node!r}; the graph has: {', '.join(self.nodes)}") from None
+        return look_up(self._near, node)
 
     def skeleton(self) -> frozenset[Pair]:
         """Return the adjacent pairs."""
@@ -281,17 +274,47 @@ def _must_point(a: int, b: int, into: list[int], out: list[int], flat: list[int]
     if out[a] & into[b]:
         return True
     sources = flat[a] & into[b]
-    if any(sources & ~near[c] & ~(1 << c) for c in _bits(sources)):
+    if any(sources & ~near[c] & ~(1 << c) for c in list_bits(sources)):
         return True
     bridges = into[b] & near[a]
-    return any(out[d] & bridges for d in _bits(flat[a] & ~near[b] & ~(1 << b)))
+    return any(out[d] & bridges for d in list_bits(flat[a] & ~near[b] & ~(1 << b)))
 
 
-def _bits(mask: int) -> Iterable[int]:
+def list_bits(mask: int) -> list[int]:
+    """Return the members of a set of nodes that is kept as the bits of a number, the smallest first."""
+    bits = []
     while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
+        bits.append((mask & -mask).bit_length() - 1)
+        mask &= mask - 1
+    return bits
+
+
+def reach(starts: Iterable[Node], steps: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """Return the nodes that steps lead to, those at the start included."""
+    found = set(starts)
+    waiting = list(found)
+    while waiting:
+        more = set(steps(waiting.pop())) - found
+        found |= more
+        waiting += more
+    return found
+
+
+def follow(steps: Sequence[int], start: int, allowed: int = -1, wanted: int = 0) -> int:
+    """Return the set of nodes that steps lead to from a set, itself included; all sets are bits of a number.
+
+    - `steps`: per node the set of nodes that one step leads to.
+    - `allowed`: nodes that may be stepped on.
+    - `wanted`: the walk may end as soon as it has found all of these.
+    """
+    found = frontier = start
+    while frontier and (not wanted or wanted & ~found):
+        node = (frontier & -frontier).bit_length() - 1
+        frontier &= frontier - 1
+        new = steps[node] & allowed & ~found
+        found |= new
+        frontier |= new
+    return found
 
 
 class Dag(msgspec.Struct, frozen=True, dict=True):
@@ -299,12 +322,8 @@ class Dag(msgspec.Struct, frozen=True, dict=True):
 
     Two graphs are equal when their edges and the order of their nodes are equal.
 
-    Parameters
-    ----------
-    nodes : tuple of str
-        Names of the nodes; their order breaks ties and means nothing else.
-    edges : frozenset of (str, str)
-        Pairs (parent, child).
+    - `nodes`: names; their order breaks ties and means nothing else.
+    - `edges`: pairs (parent, child).
 
     Examples
     --------
@@ -329,11 +348,11 @@ class Dag(msgspec.Struct, frozen=True, dict=True):
 
     def parents(self, node: str) -> frozenset[str]:
         """Return the parents of a node."""
-        return _look_up(self._parents, node)
+        return look_up(self._parents, node)
 
     def children(self, node: str) -> frozenset[str]:
         """Return the children of a node."""
-        return _look_up(self._children, node)
+        return look_up(self._children, node)
 
     def order(self) -> tuple[str, ...]:
         """Return a topological order: parents first, ties in the order of `nodes`."""
@@ -395,7 +414,8 @@ def sort_topologically(nodes: tuple[str, ...], edges: Iterable[Arc]) -> tuple[st
     return tuple(order) if len(order) == len(nodes) else None
 
 
-def _look_up(table: dict[str, frozenset[str]], node: str) -> frozenset[str]:
+def look_up(table: dict[str, frozenset[str]], node: str) -> frozenset[str]:
+    """Return what a table has for a node, or say which nodes there are."""
     try:
         return table[node]
     except KeyError:

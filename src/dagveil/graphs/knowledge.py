@@ -16,14 +16,10 @@ from dagveil.graphs.cpdag import Arc, Cpdag, Dag, close, nearest_extension, sort
 class Knowledge(msgspec.Struct, frozen=True, dict=True):
     """What is known about the graph before the data are seen. It is public and costs no budget.
 
-    Parameters
-    ----------
-    tiers : tuple of tuple of str
-        Groups of columns in the order of time: a later tier never causes an earlier one. Columns in no tier are free.
-    forbidden : frozenset of (cause, effect)
-        Edges that cannot be. The reverse stays possible unless it is forbidden as well.
-    required : frozenset of (cause, effect)
-        Edges that must be.
+    - `tiers`: groups of columns in the order of time: a later tier never causes an earlier one. Columns in no tier are
+      free.
+    - `forbidden`: edges (cause, effect) that cannot be. The reverse stays possible unless it is forbidden as well.
+    - `required`: edges (cause, effect) that must be.
 
     Examples
     --------

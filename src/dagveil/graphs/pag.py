@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag, Dag, Pair, check_nodes, check_pairs, list_by_end
+from dagveil.graphs.cpdag import Cpdag, Dag, Pair, check_nodes, check_pairs, list_by_end, look_up, reach
 
 
 class Mark(enum.Enum):
@@ -76,10 +76,7 @@ class MixedGraph(msgspec.Struct, frozen=True, dict=True):
 
     def adjacent(self, node: str) -> frozenset[str]:
         """Return the nodes joined to a node by an edge."""
-        try:
-            return self._near[node]
-        except KeyError:
-            raise GraphError(f"no node is called {node!r}; the graph has: {', '.join(self.nodes)}") from None
+        return look_up(self._near, node)
 
     def skeleton(self) -> frozenset[Pair]:
         """Return the adjacent pairs."""
@@ -123,72 +120,10 @@ def name_ends(nodes: tuple[str, ...], ends: Ends) -> MixedGraph:
     return MixedGraph(nodes, frozenset(edges))
 
 
-def project_dag(dag: Dag, hidden: Collection[str]) -> MixedGraph:
-    """Return the MAG of a DAG some of whose nodes are hidden.
-
-    Two nodes are adjacent if no set of seen nodes separates them, that is, if an inducing path joins them: its seen
-    nodes are colliders, and its colliders are ancestors of its ends.
-
-    Examples
-    --------
-    >>> dag = Dag(("a", "b", "h"), frozenset({("h", "a"), ("h", "b")}))
-    >>> sorted(project_dag(dag, ["h"]).edges)[0].mark_at_first
-    <Mark.ARROW: 'arrow'>
-    """
-    unknown = sorted(set(hidden) - set(dag.nodes))
-    if unknown:
-        raise GraphError(f"no node is called {', '.join(unknown)}; the graph has: {', '.join(dag.nodes)}")
-    above: dict[str, set[str]] = {}
-    for node in dag.order():
-        above[node] = {node}.union(*(above[parent] for parent in dag.parents(node)))
-    seen = tuple(name for name in dag.nodes if name not in set(hidden))
-    edges = set()
-    for x, y in combinations(seen, 2):
-        if _is_induced(dag, frozenset(hidden), x, y, above[x] | above[y]):
-            at_x = Mark.TAIL if x in above[y] else Mark.ARROW
-            at_y = Mark.TAIL if y in above[x] else Mark.ARROW
-            edges.add(Edge(x, y, at_x, at_y))
-    return MixedGraph(seen, frozenset(edges))
-
-
-def _is_induced(dag: Dag, hidden: frozenset[str], x: str, y: str, above: set[str]) -> bool:
-    walks = [(child, True) for child in dag.children(x)] + [(parent, False) for parent in dag.parents(x)]
-    visited: set[tuple[str, bool]] = set()
-    while walks:
-        node, from_parent = walks.pop()
-        if node == y:
-            return True
-        if (node, from_parent) in visited or node == x:
-            continue
-        visited.add((node, from_parent))
-        if node in hidden:  # a link that is no collider
-            walks.extend((child, True) for child in dag.children(node))
-            if not from_parent:
-                walks.extend((parent, False) for parent in dag.parents(node))
-        if from_parent and node in above:  # a collider
-            walks.extend((parent, False) for parent in dag.parents(node))
-    return False
-
-
 def find_possible_ancestors(ends: Ends, nodes: Iterable[int]) -> set[int]:
     """Return these nodes and all that may be their causes: a path leads from them without an arrowhead against it."""
-    return _follow((ends.T != NONE) & (ends.T != ARROW) & (ends != TAIL), nodes, backwards=True)
-
-
-def find_possible_descendants(ends: Ends, nodes: Iterable[int]) -> set[int]:
-    """Return these nodes and all that may be their effects."""
-    return _follow((ends.T != NONE) & (ends.T != ARROW) & (ends != TAIL), nodes, backwards=False)
-
-
-def _follow(goes: NDArray[np.bool_], nodes: Iterable[int], *, backwards: bool) -> set[int]:
-    found = set(nodes)
-    waiting = list(found)
-    while waiting:
-        node = waiting.pop()
-        more = set(np.flatnonzero(goes[:, node] if backwards else goes[node]).tolist()) - found
-        found |= more
-        waiting += more
-    return found
+    goes = (ends.T != NONE) & (ends.T != ARROW) & (ends != TAIL)
+    return reach(nodes, lambda node: np.flatnonzero(goes[:, node]).tolist())
 
 
 def find_class(mag: MixedGraph, *, selection: bool = False) -> MixedGraph:

@@ -85,22 +85,12 @@ class Needs(enum.Enum):
 class Asked:
     """What an asking method hands back.
 
-    Attributes
-    ----------
-    graph
-        The graph.
-    plan
-        What was asked, with which share of the budget.
-    findings
-        What a reader should know.
-    questions
-        Questions that were put to the rows.
-    unanswered
-        Edges still to be tested when the budget ran out, with the order of the sets.
-    reported
-        Epsilon and delta as the publication would report them; for runs as published only.
-    counted
-        Tests as the publication would count them, if that is not the number of questions.
+    - `plan`: what was asked, with which share of the budget.
+    - `findings`: what a reader should know.
+    - `questions`: how many were put to the rows.
+    - `unanswered`: edges still to be tested when the budget ran out, with the order of the sets.
+    - `reported`: epsilon and delta as the publication would report them; for runs as published only.
+    - `counted`: tests as the publication would count them, if that is not the number of questions.
     """
 
     graph: Cpdag
@@ -113,16 +103,11 @@ class Asked:
 
 
 class ThresholdedQuestions:
-    """An questions with its public thresholds.
+    """Questions with their public thresholds.
 
-    Parameters
-    ----------
-    curator
-        The door to the rows.
-    statistic
-        Name of the statistic.
-    level
-        Level of the exact test that the thresholds come from.
+    - `curator`: the door to the rows.
+    - `statistic`: its name.
+    - `level`: of the exact test that the thresholds come from.
 
     Rank statistics need the ties of the columns, and every threshold needs the number of rows: a small share of the
     budget releases the one-way tables for that, unless nothing of it is needed.
@@ -170,6 +155,11 @@ class ThresholdedQuestions:
         score = self.questions.answer(question, epsilon, label).score
         return score, self.threshold(question) + slack / float(epsilon)
 
+    def conclude(self, columns: Sequence[str], sweep: Sweep, knowledge: Knowledge, *stages: Stage) -> Asked:
+        """Direct the edges of a finished search, and tell the story of the run."""
+        graph, findings = describe_sweep(columns, sweep, knowledge)
+        return Asked(graph, (*self.plan, *stages), findings, self.questions.asked, sweep.unanswered)
+
     def _measure_margins(self, curator: Curator) -> None:
         names = [(name,) for name in curator.schema.columns]
         released = curator.count_tables(names, MARGIN_SHARE, "one-way tables")
@@ -183,16 +173,8 @@ class ThresholdedQuestions:
             shares = shares / shares.sum()
             self._evenness[name] = float(1.0 - (shares**3).sum())
         cells = sum(table.counts.size for table in released)
-        self.plan.append(
-            Stage(
-                "one-way tables",
-                len(names),
-                cells,
-                float(MARGIN_SHARE),
-                deviation,
-                "ties in the columns and the number of rows set the thresholds of the questions",
-            )
-        )
+        why = "ties in the columns and the number of rows set the thresholds of the questions"
+        self.plan.append(Stage("one-way tables", len(names), cells, float(MARGIN_SHARE), deviation, why))
 
 
 def make_statistic(name: str, rows: int, level: float) -> Statistic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from statistics import median
 
@@ -14,7 +15,7 @@ from scipy.optimize import minimize
 from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import asking, method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace, Filter, PureFilter
@@ -86,7 +87,7 @@ def allocate(
     return np.asarray(found * unit)
 
 
-def accounting(budget: Budget, schema: Schema, settings: CurateSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: CurateSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter for the questions of all orders."""
     return asking.asking_filter(
         budget, settings.statistic, asking.count_pairs(schema.columns, knowledge) * (1 + settings.largest_order)
@@ -139,14 +140,8 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     sweep = prune(
         columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order, progress=progress
     )
-    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
-    return asking.Asked(
-        graph,
-        (*session.plan, *_describe_orders(curator, planned, sweep.asked)),
-        (*findings, *declined),
-        session.questions.asked,
-        sweep.unanswered,
-    )
+    asked = session.conclude(columns, sweep, knowledge, *_describe_orders(curator, planned, sweep.asked))
+    return replace(asked, findings=(*asked.findings, *declined))
 
 
 def _describe_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], asked: Sequence[int]) -> list[Stage]:

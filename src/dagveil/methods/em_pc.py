@@ -12,7 +12,7 @@ from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Method, SharpCase, check_counts
 from dagveil.privacy.budget import Budget
@@ -37,7 +37,7 @@ class EmPcSettings(msgspec.Struct, frozen=True, kw_only=True):
     number_share: asking.Part = 0.5
 
 
-def accounting(budget: Budget, schema: Schema, settings: EmPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: EmPcSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter: about two choices for each node and order, and more where several neighbours go."""
     choices = 4 * len(schema.columns) * len(settings.order_shares)
     return asking.asking_filter(budget, settings.statistic, choices, ExponentialChoice)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from dagveil.curator import Curator
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import check_countable
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure import measure_jointly
-from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Measured, Method, SharpCase
+from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Measured, Method, NoSettings, SharpCase, check_counts
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Filter, PureFilter
 from dagveil.progress import Progress
@@ -20,14 +17,9 @@ from dagveil.progress import Progress
 MOST_CELLS = 2**22  # cells of the joint table beyond which the method refuses: its evidence would take gigabytes
 
 
-class LapMechSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound `lap-mech` has no settings of its own; those of the search apply."""
-
-
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse a domain that does not fit, with its size."""
-    check_countable(schema)
-    knowledge.check(schema.columns)
+    check_counts(schema, knowledge)
     cells = math.prod(column.n_levels for column in schema.columns.values())
     if cells > MOST_CELLS:
         raise MethodError(
@@ -36,14 +28,12 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(
-    budget: Budget, schema: Schema, settings: LapMechSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: NoSettings, knowledge: Knowledge) -> Filter:
     """One release of Laplace noise is cheapest by plain addition."""
     return PureFilter(budget)
 
 
-def release(curator: Curator, knowledge: Knowledge, settings: LapMechSettings, progress: Progress) -> Measured:
+def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
     """Release the joint table."""
     return measure_jointly(curator, progress)
 
@@ -54,7 +44,7 @@ METHOD = Method(
     paper=XU_2017,
     data=COUNTED + "; small domains",
     cost="one release",
-    settings=LapMechSettings,
+    settings=NoSettings,
     accounting=accounting,
     check=check,
     release=release,

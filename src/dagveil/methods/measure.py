@@ -22,7 +22,7 @@ from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_mixed import is_mixed, measure_mixed, trends_pay
-from dagveil.methods.measure_moments import measure_moments
+from dagveil.methods.measure_moments import release_moments, scale_columns
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, Plan, measure_tables, warn_of_noise
 from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget, Relation, mu_squared_of
@@ -116,10 +116,7 @@ def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:
 class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of `measure`; those of the search apply besides, at no cost.
 
-    Parameters
-    ----------
-    plan
-        What is released: auto, joint, pairs or loop.
+    - `plan`: What is released: auto, joint, pairs or loop.
     """
 
     plan: Plan = Plan.AUTO
@@ -138,12 +135,8 @@ def releases_mixed(
     """
     if method != "measure" or not isinstance(settings, MeasureSettings) or settings.plan is not Plan.AUTO:
         return False
-    return is_mixed(schema) or (budget is not None and _takes_trends(budget, schema, knowledge))
-
-
-def _takes_trends(budget: Budget, schema: Schema, knowledge: Knowledge) -> bool:
-    if budget.delta == 0 or prefers_joint(budget, schema, knowledge):
-        return False
+    if is_mixed(schema) or budget is None or budget.delta == 0 or prefers_joint(budget, schema, knowledge):
+        return is_mixed(schema)
     return trends_pay(schema, float(tightest_filter(budget, [DiscreteGaussian]).total), knowledge)
 
 
@@ -151,7 +144,7 @@ def accounting(
     budget: Budget,
     schema: Schema,
     settings: MeasureSettings,
-    knowledge: Knowledge = NO_KNOWLEDGE,
+    knowledge: Knowledge,
     *,
     counted: bool = False,
 ) -> Filter:
@@ -264,7 +257,7 @@ def measure(
     if mixed:
         measured = measure_mixed(curator, rows, share, progress)
     else:
-        measured = measure_moments(curator, knowledge, rows, share, ROUND_SEARCH, progress)
+        measured = release_moments(curator, rows, scale_columns(curator, share, progress), progress)
     return Measured((*releases, *measured.releases), (*stages, *measured.plan), measured.findings)
 
 

@@ -20,20 +20,11 @@ from dagveil.data.moments import MOST_FEATURES, Basis, FeaturePlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods import measure_moments
 from dagveil.methods.asking import Positive
 from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, release_rows
-from dagveil.methods.measure_moments import (
-    BITS,
-    QUIET,
-    describe_coarse_bits,
-    release_moments,
-    scale_columns,
-    warn_of_moment_noise,
-)
-from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
+from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase, account_gaussian
 from dagveil.progress import Progress
 
 Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]
@@ -65,17 +56,12 @@ LINEAR = (
 class MeasureFeaturesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of `measure-features`; those of the search apply besides, at no cost.
 
-    Parameters
-    ----------
-    degree
-        Features per column; None chooses 2 or 3, or second moments of the columns themselves where noise would drown
-        features, from the number of rows, the number of columns and the budget.
-    basis
-        Family of functions.
-    radius
-        Squared radius that rows are shrunk to, per feature; None chooses it. From degree + 2 on nothing is shrunk.
-    reach
-        Spreads on each side of the centre within which values are told apart.
+    - `degree`: Features per column; None chooses 2 or 3, or second moments of the columns themselves where noise would
+      drown features, from the number of rows, the number of columns and the budget.
+    - `basis`: Family of functions.
+    - `radius`: Squared radius that rows are shrunk to, per feature; None chooses it. From degree + 2 on nothing is
+      shrunk.
+    - `reach`: Spreads on each side of the centre within which values are told apart.
     """
 
     degree: Degree | None = None
@@ -99,22 +85,15 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(
-    budget: Budget, schema: Schema, settings: MeasureFeaturesSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
-    """Gaussian noise only."""
-    return tightest_filter(budget, [DiscreteGaussian])
-
-
 def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSettings, progress: Progress) -> Measured:
     """Release the second moments of the features of all columns."""
     rows, releases, plan = release_rows(curator)
-    scaled = scale_columns(curator, 1 - (ROWS_SHARE if plan else Fraction(0)), progress)
+    scaled = measure_moments.scale_columns(curator, 1 - (ROWS_SHARE if plan else Fraction(0)), progress)
     columns = tuple(curator.schema.columns)
     mu_squared = float(scaled.left * curator.accounting.total)
     degree = settings.degree or choose_degree(len(columns), rows, mu_squared)
     if settings.degree is None and degree == 1:
-        measured = release_moments(curator, rows, scaled, progress)
+        measured = measure_moments.release_moments(curator, rows, scaled, progress)
         return Measured((*releases, *measured.releases), (*plan, *measured.plan), (*measured.findings, LINEAR))
     features = plan_features(curator.schema, scaled.centers, scaled.spreads, degree, settings, rows, mu_squared)
     progress("measuring features", 0, 1)
@@ -125,7 +104,11 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSet
     return Measured(
         (*releases, *scaled.releases, released),
         (*plan, *scaled.plan, stage),
-        (*scaled.findings, *describe_features(features, settings), *warn_of_moment_noise(released.deviation, rows)),
+        (
+            *scaled.findings,
+            *describe_features(features, settings),
+            *measure_moments.warn_of_moment_noise(released.deviation, rows),
+        ),
     )
 
 
@@ -162,7 +145,7 @@ def plan_features(
         degree=degree,
         radius_squared=radius_squared,
         constant=constant,
-        bits=choose_bits(radius_squared, constant, rows, BITS),
+        bits=choose_bits(radius_squared, constant, rows, measure_moments.BITS),
     )
 
 
@@ -188,7 +171,7 @@ def choose_radius(features: int, rows: int, mu_squared: float) -> float:
 
     - `rows`, `mu_squared`: as in `choose_degree`.
     """
-    quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
+    quiet = measure_moments.QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
     return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)
 
 
@@ -206,7 +189,7 @@ def describe_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> l
     chosen = "set" if settings.degree is not None else "chosen from the number of rows, the columns and the budget"
     findings = [
         f"Each column entered with {plan.degree} Legendre feature{'s' if plan.degree > 1 else ''} ({chosen})."
-        f"{describe_coarse_bits(plan.bits)}",
+        f"{measure_moments.describe_coarse_bits(plan.bits)}",
         "p-values are scores for the graph, not levels: a set of several columns enters without interactions, "
         f"{plan.degree} features do not take all of a column away, and values beyond {settings.reach:g} spreads from "
         "the centre are cut.",
@@ -227,7 +210,7 @@ METHOD = Method(
     data="numeric",
     cost="one to three releases",
     settings=MeasureFeaturesSettings,
-    accounting=accounting,
+    accounting=account_gaussian,
     check=check,
     release=release,
     sharp=(SharpCase(TWO_NUMBERS),),

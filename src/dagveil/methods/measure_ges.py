@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dagveil.curator import Curator
 from dagveil.data.schema import Schema
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure
 from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget
@@ -18,9 +18,7 @@ from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
 
 
-def accounting(
-    budget: Budget, schema: Schema, settings: measure.MeasureSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: measure.MeasureSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter as `measure` does for columns that are counted."""
     return measure.accounting(budget, schema, settings, knowledge, counted=True)
 

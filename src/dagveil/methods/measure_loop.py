@@ -134,8 +134,7 @@ def first_skeleton(evidence: PairEvidence, settings: SkeletonSettings, knowledge
 
 def worthwhile_pairs(evidence: PairEvidence) -> list[Pair]:
     """Return the pairs whose marginal p-value is small; all measured ones if there are none."""
-    x, y = np.triu_indices(len(evidence.columns), 1)
-    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    questions = Questions.pairs(len(evidence.columns))
     questions = questions.select(evidence.answers(questions))
     small = evidence.test(questions).p_value < SCREEN
     chosen = questions.select(small) if small.any() else questions

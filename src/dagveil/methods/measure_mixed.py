@@ -89,8 +89,9 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     """
     schema = curator.schema
     scaled = scale_columns(curator, share, progress, plain_numbers(schema))
-    plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, float(scaled.left * curator.accounting.total))
-    heavy = noise_of(plan, rows, float(scaled.left * curator.accounting.total)) > HEAVY
+    price = float(scaled.left * curator.accounting.total)
+    plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, price)
+    heavy = noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, price) > HEAVY
     first = scaled.left * FIRST_SHARE if heavy else scaled.left
     progress("measuring second moments", 0, 1 + heavy)
     released = curator.outer_products(plan, first, "mixed moments")
@@ -115,11 +116,10 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
 
 def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
     """Return the pairs that a first look does not rule out: those with a small p-value, and the smallest of all."""
-    x, y = np.triu_indices(len(evidence.columns), 1)
-    p_value = evidence.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp))).p_value
-    kept = p_value <= max(SCREEN, float(p_value.min()))
-    names = evidence.columns
-    return tuple((names[i], names[j]) for i, j in zip(x[kept], y[kept], strict=True))
+    names, pairs = evidence.columns, Questions.pairs(len(evidence.columns))
+    p_value = evidence.test(pairs).p_value
+    kept = pairs.select(p_value <= max(SCREEN, float(p_value.min())))
+    return tuple((names[i], names[j]) for i, j in zip(kept.x, kept.y, strict=True))
 
 
 def plain_numbers(schema: Schema) -> tuple[str, ...]:
@@ -218,11 +218,6 @@ def scale_scores(column: Column) -> tuple[float, float]:
 def _fixed_norm(sizes: Iterable[int]) -> float:
     """Return the squared norm that the indicators of columns with so many levels have together."""
     return sum(1.0 - 1.0 / size for size in sizes)
-
-
-def noise_of(plan: MixedPlan, rows: int, mu_squared: float) -> float:
-    """Return `noise_share` of a plan."""
-    return noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, mu_squared)
 
 
 def noise_share(fixed: float, features: int, rows: int, mu_squared: float) -> float:

@@ -19,11 +19,9 @@ from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Measured
 from dagveil.privacy.release import NoisyMagnitudes, Release
 from dagveil.progress import Progress
-from dagveil.search.constraint.skeleton import SkeletonSettings
 
 SIZES_SHARE = Fraction(1, 10)
 """Share of the budget that finds the spread of columns whose schema declares none."""
@@ -48,23 +46,6 @@ BITS = 10
 """Fixed-point bits per coordinate: a thousandth of a spread. Fewer where sums over the expected rows would not fit."""
 
 
-def measure_moments(
-    curator: Curator,
-    knowledge: Knowledge,
-    rows: int,
-    share: Fraction,
-    settings: SkeletonSettings,
-    progress: Progress,
-    levels: Mapping[str, tuple[float, float]] | None = None,
-) -> Measured:
-    """Release the second moments of numeric columns, and of columns with levels by their public scores.
-
-    Parameters are those of `measure_tables`; one matrix answers everything, so `knowledge` and `settings` change
-    nothing. `levels` has centre and spread of each column with levels that is to take part.
-    """
-    return release_moments(curator, rows, scale_columns(curator, share, progress), progress, levels)
-
-
 def release_moments(
     curator: Curator,
     rows: int,
@@ -74,7 +55,7 @@ def release_moments(
 ) -> Measured:
     """Release the second moments of columns whose centres and spreads are known, with all that is left.
 
-    Parameters are those of `measure_moments`.
+    - `levels`: centre and spread of each column with levels that is to take part, by its public scores.
     """
     releases, plan, findings = list(scaled.releases), list(scaled.plan), list(scaled.findings)
     centers = scaled.centers | {name: center for name, (center, _) in (levels or {}).items()}
@@ -186,7 +167,9 @@ def scale_columns(
 def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]:
     """Return the centres of all numeric columns, and the spreads of those whose schema declares one."""
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
-    centers = {name: _center(column) for name, column in columns.items()}
+    # in this form the middle of bounds that are far apart is finite
+    middles = {name: one.bounds[0] + (one.bounds[1] - one.bounds[0]) / 2.0 for name, one in columns.items()}
+    centers = {name: middles[name] if one.center is None else one.center for name, one in columns.items()}
     return centers, {name: column.spread for name, column in columns.items() if column.spread is not None}
 
 
@@ -219,11 +202,6 @@ def spread_of(size: NoisyMagnitudes, reach: float) -> float:
     # cell k holds distances between half of 2^exponent and 2^exponent
     exponent = size.first_exponent + cell
     return float(2.0 ** (exponent - 1 + inside)) / NORMAL_MEDIAN
-
-
-def _center(column: Numeric) -> float:
-    lower, upper = column.bounds
-    return column.center if column.center is not None else lower + (upper - lower) / 2.0
 
 
 def _reach(column: Numeric, center: float) -> float:

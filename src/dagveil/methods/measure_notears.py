@@ -7,26 +7,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import msgspec
-
 from dagveil.curator import Curator
 from dagveil.data.column import LevelColumn, Numeric
-from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.measure import (
-    LEVELS_SHARE,
-    ROUND_SEARCH,
-    check_measurable,
-    read_shares,
-    release_levels,
-    release_rows,
-    scale_levels,
-)
-from dagveil.methods.measure_moments import measure_moments
-from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Measured, Method, SharpCase
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods import measure
+from dagveil.methods.measure_moments import release_moments, scale_columns
+from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Measured, Method, NoSettings, SharpCase, account_gaussian
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
 
@@ -38,40 +25,24 @@ LEVEL_REACH = 2.0
 """No level lies farther from the centre than this many spreads: a rare level would shrink the rest of its row."""
 
 
-class MeasureNotearsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`measure-notears` has no settings of its own: penalty and threshold follow from the known noise."""
-
-
-def check(schema: Schema, knowledge: Knowledge) -> None:
-    """Refuse what a linear model cannot take."""
-    check_measurable(schema, knowledge)
-
-
-def accounting(
-    budget: Budget, schema: Schema, settings: MeasureNotearsSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
-    """Gaussian noise only."""
-    return tightest_filter(budget, [DiscreteGaussian])
-
-
-def release(curator: Curator, knowledge: Knowledge, settings: MeasureNotearsSettings, progress: Progress) -> Measured:
+def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
     """Release the moments of all columns, levels by their scores."""
     schema = curator.schema
-    rows, released, plan = release_rows(curator)
+    rows, released, plan = measure.release_rows(curator)
     share = 1 - sum((Fraction(stage.share).limit_denominator(1000) for stage in plan), Fraction(0))
     levels = {}
-    tables = release_levels(curator, LEVELS_SHARE)
+    tables = measure.release_levels(curator, measure.LEVELS_SHARE)
     for table in tables:
         column = schema.columns[table.columns[0]]
         if not isinstance(column, Numeric):
-            levels[table.columns[0]] = widen_levels(column, *scale_levels(column, read_shares(table)))
+            levels[table.columns[0]] = widen_levels(column, *measure.scale_levels(column, measure.read_shares(table)))
     if tables:
-        share -= LEVELS_SHARE
+        share -= measure.LEVELS_SHARE
         why = "columns with levels are centred and scaled by them"
         cells = sum(len(table.values) for table in tables)
         deviation = tables[0].count_variance ** 0.5
-        plan.append(Stage("one-way tables", len(tables), cells, float(LEVELS_SHARE), deviation, why))
-    measured = measure_moments(curator, knowledge, rows, share, ROUND_SEARCH, progress, levels)
+        plan.append(Stage("one-way tables", len(tables), cells, float(measure.LEVELS_SHARE), deviation, why))
+    measured = release_moments(curator, rows, scale_columns(curator, share, progress), progress, levels)
     findings = measured.findings
     if levels:
         findings = (*findings, "Columns with levels took part by public scores: 0, 1, 2, … where none are declared.")
@@ -90,9 +61,9 @@ METHOD = Method(
     paper=ZHENG_2018,
     data="numeric, and levels by their scores",
     cost="one to three releases",
-    settings=MeasureNotearsSettings,
-    accounting=accounting,
-    check=check,
+    settings=NoSettings,
+    accounting=account_gaussian,
+    check=measure.check_measurable,
     release=release,
     search=SearchRule.NOTEARS,
     sharp=(SharpCase(TWO_NUMBERS),),

@@ -144,42 +144,35 @@ def warn_of_noise(noise: float, rows: float) -> list[str]:
 def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
     """Spend the second half of the budget where it helps, and say why."""
     evidence = rounds.evidence()
+    pairs = worthwhile_pairs(evidence)
     questions, triples = _ask_triples(rounds, evidence)
     if not triples:
-        rounds.ask_interactions(
-            worthwhile_pairs(evidence),
-            rest,
-            "pairs again",
-            "no edge has two columns between its ends to condition on",
-        )
+        why = "no edge has two columns between its ends to condition on"
+        rounds.ask_interactions(pairs, rest, "pairs again", why)
         return "No three-way table was measured: no edge left open has two columns between its ends to condition on."
     efficiency, _ = _forecast(evidence, questions, rounds.noise_of(triples, rest) ** 2, rounds.settings)
+    measured = "{} three-way tables were measured for joint tests of order 2."
     if efficiency >= ENOUGH_EFFICIENCY:
-        rounds.ask_interactions(
-            triples, rest, "three-way tables", f"their tests keep {efficiency:.0%} of the information"
-        )
-        return f"{len(triples)} three-way tables were measured for joint tests of order 2."
+        why = f"their tests keep {efficiency:.0%} of the information"
+        rounds.ask_interactions(triples, rest, "three-way tables", why)
+        return measured.format(len(triples))
     if rounds.plan[1].noise_sd / evidence.covariance.n_rows >= FINE_NOISE:
-        rounds.ask_interactions(worthwhile_pairs(evidence), rest, "pairs again", "noise would drown three-way tables")
+        rounds.ask_interactions(pairs, rest, "pairs again", "noise would drown three-way tables")
         return (
             f"{len(triples)} three-way tables were not measured: noise would leave their tests {efficiency:.1%} of the "
             "information. Tests of order 2 use main effects only."
         )
-    rounds.ask_interactions(
-        worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for"
-    )
+    rounds.ask_interactions(pairs, rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for")
     evidence = rounds.evidence()
     questions, triples = _ask_triples(rounds, evidence)
     if triples:
         _, power = _forecast(evidence, questions, rounds.noise_of(triples, rest / 2) ** 2, rounds.settings)
         if power >= ENOUGH_POWER:
-            rounds.ask_interactions(
-                triples, rest / 2, "three-way tables", f"half of their tests have a power of {power:.0%}"
-            )
-            return f"{len(triples)} three-way tables were measured for joint tests of order 2."
-    rounds.ask_interactions(
-        worthwhile_pairs(evidence), rest / 2, "pairs a third time", "noise would drown three-way tables"
-    )
+            why = f"half of their tests have a power of {power:.0%}"
+            rounds.ask_interactions(triples, rest / 2, "three-way tables", why)
+            return measured.format(len(triples))
+    pairs = worthwhile_pairs(evidence)
+    rounds.ask_interactions(pairs, rest / 2, "pairs a third time", "noise would drown three-way tables")
     return "No three-way table was measured: noise would leave its tests too little power."
 
 

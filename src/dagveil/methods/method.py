@@ -20,7 +20,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, check_countable
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
@@ -59,6 +59,15 @@ ReleaseEvidence = Callable[[Curator, Knowledge, Any, Progress], Measured]
 Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]
 
 
+class NoSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A method without settings of its own; those of the search apply, and those of its publication."""
+
+
+def account_gaussian(budget: Budget, schema: Schema, settings: object, knowledge: Knowledge) -> Filter:
+    """Choose the filter of a method that draws Gaussian noise only."""
+    return tightest_filter(budget, [DiscreteGaussian])
+
+
 @dataclass(frozen=True, slots=True)
 class SharpCase:
     """A kind of pair, by its name in the audit, and the settings that a method runs with on it."""
@@ -71,34 +80,19 @@ class SharpCase:
 class Method:
     """One named method; it either releases evidence once or asks adaptively.
 
-    Parameters
-    ----------
-    name
-        As in `--method`.
-    title
-        One line about it.
-    paper
-        Where it comes from; None for our own.
-    data
-        What tables it takes.
-    cost
-        How it spends the budget.
-    settings
-        Settings of the sound calibration.
-    accounting
-        Chooses the filter from budget, schema, settings and knowledge, before a row is touched.
-    check
-        Refuses a schema that the method cannot take; `check_schema` asks it.
-    release
-        Releases evidence that is then searched for free; None for an asking method.
-    ask
-        Asks adaptively; None for a releasing method.
-    search
-        What the search over its evidence goes by, unless it is told.
-    relative_time
-        About how many times as long as `measure` it takes, if it asks adaptively.
-    sharp
-        Pairs and settings under which one record moves most of what the budget pays for: the audit attacks them.
+    - `name`: as in `--method`.
+    - `title`: one line about it.
+    - `paper`: where it comes from; None for our own.
+    - `data`: what tables it takes.
+    - `cost`: how it spends the budget.
+    - `settings`: kind of the settings of the sound calibration.
+    - `accounting`: chooses the filter from budget, schema, settings and knowledge, before a row is touched.
+    - `check`: refuses a schema that the method cannot take; `check_schema` asks it.
+    - `release`: releases evidence that is then searched for free; None for an asking method.
+    - `ask`: asks adaptively; None for a releasing method.
+    - `search`: what the search over its evidence goes by, unless it is told.
+    - `relative_time`: about how many times as long as `measure` it takes, if it asks adaptively.
+    - `sharp`: pairs and settings under which one record moves most of what the budget pays for; the audit attacks them.
     """
 
     name: str

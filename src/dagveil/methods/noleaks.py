@@ -27,15 +27,12 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.cpdag import Cpdag, Dag
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
-from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
+from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase, account_gaussian
 from dagveil.progress import Progress
-from dagveil.search.score.notears import forbidden_entries, measure_by_exponential
-from dagveil.search.score.threshold import weights_to_dag
+from dagveil.search.score.notears import forbidden_entries, measure_by_exponential, weights_to_dag
 
 
 class Schedule(enum.Enum):
@@ -135,18 +132,6 @@ class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
 
     schedule: Schedule = Schedule.ADDITIVE
     initial: Initial | None = None
-
-
-def check(schema: Schema, knowledge: Knowledge) -> None:
-    """Refuse what a linear model cannot take."""
-    measure.check_measurable(schema, knowledge)
-
-
-def accounting(
-    budget: Budget, schema: Schema, settings: NoleaksSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
-    """Gaussian noise only."""
-    return tightest_filter(budget, [DiscreteGaussian])
 
 
 def row_plan(
@@ -323,8 +308,8 @@ METHOD = Method(
     data="numeric, and levels by their scores",
     cost="every gradient",
     settings=NoleaksSettings,
-    accounting=accounting,
-    check=check,
+    accounting=account_gaussian,
+    check=measure.check_measurable,
     ask=ask,
     relative_time=25.0,
     sharp=(SharpCase(TWO_NUMBERS, {"iterations": "1", "outer": "1"}),),

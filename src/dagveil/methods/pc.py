@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from dagveil.data.schema import Schema
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import check_countable
 from dagveil.methods.measure import is_numeric
-from dagveil.methods.method import Method
+from dagveil.methods.method import Method, NoSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Filter, PureFilter
-
-
-class NoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no sound calibration; the settings are those of `--calibration none`."""
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
@@ -24,7 +18,7 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         check_countable(schema)
 
 
-def accounting(budget: Budget, schema: Schema, settings: NoSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: NoSettings, knowledge: Knowledge) -> Filter:
     """Nothing is accounted for."""
     return PureFilter(budget)
 

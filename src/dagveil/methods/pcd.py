@@ -21,7 +21,7 @@ from dagveil.data.schema import Schema
 from dagveil.data.selection import MOST_SLOTS, unit_scale
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, describe_sweep
 from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import ONE_QUESTION, TWO_NUMBERS, ZHANG_2023, Method, SharpCase
@@ -169,17 +169,12 @@ class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: Rows | None = None
 
 
-def check(schema: Schema, knowledge: Knowledge) -> None:
-    """Refuse what no run could do."""
-    check_measurable(schema, knowledge)
-
-
 def count_questions(settings: PcdSettings, columns: tuple[str, ...], knowledge: Knowledge) -> int:
     """Return how many questions the budget is divided into."""
     return settings.questions or 2 * count_pairs(columns, knowledge)
 
 
-def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter, and refuse settings that do not fit together."""
     if settings.test is not ResidualTest.HSIC and settings.regression is RegressionRule.RIDGE:
         raise MethodError(
@@ -328,7 +323,7 @@ METHOD = Method(
     cost="every question",
     settings=PcdSettings,
     accounting=accounting,
-    check=check,
+    check=check_measurable,
     ask=ask,
     relative_time=60.0,
     sharp=tuple(

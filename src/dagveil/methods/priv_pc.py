@@ -8,7 +8,7 @@ from fractions import Fraction
 from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, TWO_COLUMNS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.methods.svt_pc import THRESHOLD_SHARE
@@ -37,7 +37,7 @@ class PrivPcSettings(asking.AskingSettings, frozen=True, kw_only=True):
     rate: asking.Rate = 1.0
 
 
-def accounting(budget: Budget, schema: Schema, settings: PrivPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: PrivPcSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter: two charges for each round."""
     return asking.asking_filter(
         budget,
@@ -73,16 +73,10 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progre
         return score <= threshold
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
-    stage = Stage(
-        "sieve and examine",
-        session.questions.asked,
-        session.questions.asked,
-        session.share,
-        sieve.question_scale * 2**0.5,
-        f"{rounds} rounds: a sieve of epsilon {float(sieve_epsilon):.3g}, then an examination of {float(epsilon):.3g}",
-    )
-    return asking.Asked(graph, (*session.plan, stage), findings, session.questions.asked, sweep.unanswered)
+    asked = session.questions.asked
+    why = f"{rounds} rounds: a sieve of epsilon {float(sieve_epsilon):.3g}, then an examination of {float(epsilon):.3g}"
+    stage = Stage("sieve and examine", asked, asked, session.share, sieve.question_scale * 2**0.5, why)
+    return session.conclude(columns, sweep, knowledge, stage)
 
 
 METHOD = Method(

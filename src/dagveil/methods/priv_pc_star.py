@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from dagveil.curator import Curator
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure import check_measurable, is_numeric, measure
-from dagveil.methods.method import TWO_NUMBERS, XU_2017, Measured, Method, SharpCase
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
+from dagveil.methods.method import TWO_NUMBERS, XU_2017, Measured, Method, NoSettings, SharpCase, account_gaussian
 from dagveil.progress import Progress
-
-
-class PrivPcStarSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The sound `priv-pc-star` has no settings of its own; those of the search apply."""
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
@@ -28,14 +20,7 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(
-    budget: Budget, schema: Schema, settings: PrivPcStarSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
-    """Gaussian noise only."""
-    return tightest_filter(budget, [DiscreteGaussian])
-
-
-def release(curator: Curator, knowledge: Knowledge, settings: PrivPcStarSettings, progress: Progress) -> Measured:
+def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
     """Release the moments of clipped rows: repaired, PrivPC* is what `measure` does with numeric columns."""
     return measure(curator, knowledge, progress)
 
@@ -46,8 +31,8 @@ METHOD = Method(
     paper=XU_2017,
     data="numeric",
     cost="one or two releases",
-    settings=PrivPcStarSettings,
-    accounting=accounting,
+    settings=NoSettings,
+    accounting=account_gaussian,
     check=check,
     release=release,
     sharp=(SharpCase(TWO_NUMBERS),),

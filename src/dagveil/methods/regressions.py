@@ -52,9 +52,6 @@ class ReleasedFunctions:
         self._deviation = deviation
         self._known: dict[tuple[str, tuple[str, ...]], AdditiveFunction] = {}
 
-    def __repr__(self) -> str:
-        return f"ReleasedFunctions({len(self.columns)} columns, degree {self.degree})"
-
     def function(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
         """Give the function that predicts a column from others, in units scaled to [-1, 1]."""
         if (target, given) not in self._known:
@@ -121,8 +118,7 @@ class ReleasedFunctions:
         values, vectors = np.linalg.eigh((block + block.T) / 2.0)
         # the largest eigenvalue of a noise matrix of this size is about 2 deviations times the root of its size
         ridge = SMALLEST_RIDGE + 2.0 * self._deviation * math.sqrt(len(places))
-        weights: Floats = vectors @ ((vectors.T @ self._covariance[places, goal]) / (np.maximum(values, 0.0) + ridge))
-        return weights
+        return np.asarray(vectors @ ((vectors.T @ self._covariance[places, goal]) / (np.maximum(values, 0.0) + ridge)))
 
     def _places(self, name: str) -> NDArray[np.intp]:
         start = self.columns.index(name) * self.degree

@@ -9,9 +9,8 @@ from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods import asking
-from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, ONE_QUESTION, TWO_COLUMNS, WANG_2020, Method, SharpCase
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods import asking, method
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import Filter
 from dagveil.privacy.renyi import RenyiFilter, best_order, smallest_ratio
@@ -34,8 +33,7 @@ class SampledGaussianSettings(asking.AskingSettings, frozen=True, kw_only=True):
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse what Poisson sub-samples cannot be accounted for."""
-    asking.check_countable(schema)
-    knowledge.check(schema.columns)
+    method.check_counts(schema, knowledge)
     if schema.relation != Relation.ADD_REMOVE.value:
         raise MethodError(
             "sampled-gaussian-pc takes Poisson sub-samples, which are accounted for under add/remove neighbours only; "
@@ -43,9 +41,7 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(
-    budget: Budget, schema: Schema, settings: SampledGaussianSettings, knowledge: Knowledge = NO_KNOWLEDGE
-) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: SampledGaussianSettings, knowledge: Knowledge) -> Filter:
     """Rényi accounting at the order that needs the least noise for the planned questions."""
     return RenyiFilter(
         budget,
@@ -74,11 +70,10 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
         return answer.score <= session.threshold(question, settings.rate) + slack
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     why = f"fresh sub-samples of {float(rate):.3g} of the records, Renyi order {order}"
     asked = session.questions.asked
     stage = Stage("questions on sub-samples", asked, asked, session.share, math.sqrt(ratio), why)
-    return asking.Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
+    return session.conclude(columns, sweep, knowledge, stage)
 
 
 def read_rate(rate: float) -> Fraction:
@@ -88,11 +83,11 @@ def read_rate(rate: float) -> Fraction:
     return Fraction(rate).limit_denominator(1000)
 
 
-METHOD = Method(
+METHOD = method.Method(
     name="sampled-gaussian-pc",
     title="Gaussian noise on fresh sub-samples, a baseline",
-    paper=WANG_2020,
-    data=COUNTED,
+    paper=method.WANG_2020,
+    data=method.COUNTED,
     cost="every question",
     settings=SampledGaussianSettings,
     accounting=accounting,
@@ -100,7 +95,7 @@ METHOD = Method(
     ask=ask,
     # a quarter of the rows moves G by less than is declared for all, and Kendall's sum hardly
     sharp=(
-        SharpCase(TWO_COLUMNS, {**ONE_QUESTION, "questions": "1"}),
-        SharpCase(TWO_COLUMNS, {**FROM_PUBLIC_ROWS, "questions": "1", "rate": "1"}),
+        method.SharpCase(method.TWO_COLUMNS, {**method.ONE_QUESTION, "questions": "1"}),
+        method.SharpCase(method.TWO_COLUMNS, {**method.FROM_PUBLIC_ROWS, "questions": "1", "rate": "1"}),
     ),
 )

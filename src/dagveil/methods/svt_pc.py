@@ -7,7 +7,7 @@ from fractions import Fraction
 from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import asking
 from dagveil.methods.method import BLOCK, COUNTED, FROM_PUBLIC_ROWS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.privacy.budget import Budget
@@ -32,7 +32,7 @@ class SvtPcSettings(asking.AskingSettings, frozen=True, kw_only=True):
     slack: float = 0.5
 
 
-def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter."""
     return asking.asking_filter(
         budget, settings.statistic, settings.rounds or asking.count_pairs(schema.columns, knowledge)
@@ -54,11 +54,10 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progres
         return sieve.looks_independent(question, session.threshold(question) + slack)
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     why = f"{rounds} rounds of epsilon {float(epsilon):.3g}; each removed edge ends one"
     asked = session.questions.asked
     stage = Stage("sparse vector", asked, asked, session.share, sieve.question_scale * 2**0.5, why)
-    return asking.Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
+    return session.conclude(columns, sweep, knowledge, stage)
 
 
 METHOD = Method(

@@ -20,15 +20,7 @@ from dagveil.curator import Question
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, NotNegative, Positive, Rate
 from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, describe_direction, epsilon_at, iterations_allowed
-from dagveil.papers import ma2022
-from dagveil.papers.publication import (
-    Publication,
-    PublishedAccess,
-    PublishedTests,
-    Reading,
-    describe_published,
-    largest_published_order,
-)
+from dagveil.papers import ma2022, publication
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
@@ -183,7 +175,7 @@ def solve_opt(
 
 
 def publish_curate(
-    access: PublishedAccess,
+    access: publication.PublishedAccess,
     budget: Budget,
     knowledge: Knowledge,
     settings: CuratePaper,
@@ -194,9 +186,9 @@ def publish_curate(
     columns = tuple(access.schema.columns)
     d, total = len(columns), float(budget.epsilon)
     size = max(1, int(settings.rate * access.n_rows))
-    tests = PublishedTests(access if size >= access.n_rows else access.subsample(size))
+    tests = publication.PublishedTests(access if size >= access.n_rows else access.subsample(size))
     sensitivity = conduct.constant / math.sqrt(size)
-    largest = largest_published_order(access.n_rows, d) if conduct.cumulative else d - 2
+    largest = publication.largest_published_order(access.n_rows, d) if conduct.cumulative else d - 2
     low, high = settings.threshold * (1.0 - settings.margins[0]), settings.threshold * (1.0 + settings.margins[1])
     epsilon, questions, counted, spent, delta, orders, stopped = 0.0, 0, 0, 0.0, 0.0, 0, False
 
@@ -236,7 +228,7 @@ def publish_curate(
         # the program begins one more order, finds no pair to test in it, and charges it all the same
         solve(orders, d * (d - 1) // 2)
         charge_order()
-    return describe_published(access.schema, sweep, knowledge, (spent, delta), counted=counted)
+    return publication.describe_published(access.schema, sweep, knowledge, (spent, delta), counted=counted)
 
 
 class CurateScorePaper(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +259,11 @@ class CurateScorePaper(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def publish_curate_score(
-    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: CurateScorePaper, progress: Progress
+    access: publication.PublishedAccess,
+    budget: Budget,
+    knowledge: Knowledge,
+    settings: CurateScorePaper,
+    progress: Progress,
 ) -> Asked:
     """Run algorithm 2; its gradient is taken where the weights are, not at W₀, as its line in the loop prints."""
     columns = tuple(access.schema.columns)
@@ -302,18 +298,18 @@ def publish_curate_score(
 
 
 PUBLICATIONS = {
-    "curate": Publication(
+    "curate": publication.Publication(
         {
-            Calibration.PAPER: Reading(
+            Calibration.PAPER: publication.Reading(
                 CuratePaper, partial(publish_curate, conduct=CONDUCTS[Calibration.PAPER]), SENSITIVITY_FLAW
             ),
-            Calibration.PROGRAM: Reading(
+            Calibration.PROGRAM: publication.Reading(
                 CurateProgram, partial(publish_curate, conduct=CONDUCTS[Calibration.PROGRAM]), PROGRAM_FLAW
             ),
         }
     ),
-    "curate-score": Publication(
-        {Calibration.PAPER: Reading(CurateScorePaper, publish_curate_score, ma2022.NOLEAKS_FLAW)},
+    "curate-score": publication.Publication(
+        {Calibration.PAPER: publication.Reading(CurateScorePaper, publish_curate_score, ma2022.NOLEAKS_FLAW)},
         "the authors released it as an archive that was not at hand",
     ),
 }

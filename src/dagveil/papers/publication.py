@@ -222,9 +222,6 @@ class PublishedAccess:
         self._known: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self.rng = rng
 
-    def __repr__(self) -> str:
-        return f"PublishedAccess({self.schema.dataset!r})"
-
     @property
     def schema(self) -> Schema:
         """The public schema of the rows."""
@@ -243,13 +240,9 @@ class PublishedAccess:
             self._known[names] = counts.reshape(-1, *counts.shape[len(names) - 2 :])
         return self._known[names]
 
-    def exact_table(self, columns: tuple[str, ...]) -> NDArray[np.int64]:
-        """Count rows by some columns."""
-        return self._table.counts(columns)
-
-    def exact_joint(self) -> NDArray[np.int64]:
-        """Count rows by all columns."""
-        return self._table.counts(tuple(self.schema.columns))
+    def exact_table(self, columns: tuple[str, ...] | None = None) -> NDArray[np.int64]:
+        """Count rows by some columns, or by all."""
+        return self._table.counts(tuple(self.schema.columns) if columns is None else columns)
 
     def exact_moments(self, plan: MomentPlan) -> NDArray[np.int64]:
         """Sum the outer products of the rows, in fixed point."""

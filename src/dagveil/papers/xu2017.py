@@ -37,7 +37,8 @@ def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
     statistic = _g_squared(tables)
     rising = statistic <= critical
     sign = -1.0 if rising else 1.0
-    gain = _increments(_next_power(int(tables.sum(axis=(1, 2)).max(initial=0))), sign)
+    most = int(tables.sum(axis=(1, 2)).max(initial=0))
+    gain = _increments(1 << max(10, most.bit_length()), sign)
     strata = [_Stratum(table, gain) for table in tables.tolist()]
     # the best record of each stratum, best first
     heap = [(-stratum.merit, place) for place, stratum in enumerate(strata) if stratum.rows]
@@ -123,10 +124,6 @@ def _neighbourhoods(height: int, width: int) -> list[tuple[int, int, int, list[t
 def _g_squared(tables: NDArray[np.int64]) -> float:
     parts = ((1, tables), (-1, tables.sum(axis=1)), (-1, tables.sum(axis=2)), (1, tables.sum(axis=(1, 2))))
     return 2.0 * sum(sign * sum(map(n_log_n, counts.reshape(-1).tolist())) for sign, counts in parts)
-
-
-def _next_power(count: int) -> int:
-    return 1 << max(10, count.bit_length())
 
 
 @lru_cache(maxsize=4)
@@ -392,7 +389,7 @@ def publish_lap_mech(
 ) -> Asked:
     """Run the published method: floating-point noise, and the ordinary G test on what comes out."""
     columns = tuple(access.schema.columns)
-    joint = access.exact_joint().astype(np.float64)
+    joint = access.exact_table().astype(np.float64)
     joint += access.rng.laplace(0.0, 1.0 / float(budget.epsilon), joint.shape)
     place = {name: axis for axis, name in enumerate(columns)}
     tests = JointTests(joint, cut=settings.cut_at_zero)

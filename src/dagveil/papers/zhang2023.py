@@ -17,13 +17,7 @@ from dagveil.curator import Question
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
-from dagveil.papers.publication import (
-    Publication,
-    PublishedAccess,
-    Reading,
-    describe_published,
-    published_p_value_sensitivity,
-)
+from dagveil.papers import publication
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
@@ -279,7 +273,7 @@ class PublishedDecision:
             p_value = kendall_p_value(self._rows[x], self._rows[y], conditions)
             if p_value is None:
                 return 0.0, 0.0, 0.0
-            step = published_p_value_sensitivity(self._n_rows)
+            step = publication.published_p_value_sensitivity(self._n_rows)
             return p_value, p_value - step, p_value + step
         test = exact_rcit if self._form is RcitForm.EXACT else feature_rcit
         rcit = test(self._rows[x], self._rows[y], conditions, self._constants, self._rng)
@@ -313,7 +307,11 @@ def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
 
 
 def publish_pcd(
-    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PcdPublished, progress: Progress
+    access: publication.PublishedAccess,
+    budget: Budget,
+    knowledge: Knowledge,
+    settings: PcdPublished,
+    progress: Progress,
 ) -> Asked:
     """Run Algorithm 1 as printed."""
     columns = tuple(access.schema.columns)
@@ -324,12 +322,12 @@ def publish_pcd(
     decision = PublishedDecision(rows, epsilon, settings, access.rng)
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, decision.is_independent, largest, knowledge, Traversal.ONCE, progress=progress)
-    return describe_published(access.schema, sweep, knowledge, (decision.noisy_answers * epsilon, 0.0))
+    return publication.describe_published(access.schema, sweep, knowledge, (decision.noisy_answers * epsilon, 0.0))
 
 
 PUBLICATIONS = {
-    "pcd": Publication(
-        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)},
+    "pcd": publication.Publication(
+        {Calibration.PAPER: publication.Reading(PcdPublished, publish_pcd, PCD_FLAW)},
         "no copy of the program that its paper names was found",
     ),
 }

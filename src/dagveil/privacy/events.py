@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -208,40 +208,10 @@ class HomeProcess:
 FAILURE_SHARE: Final = Fraction(1, 2)
 
 
-class Filter(Protocol):
-    """What every filter offers."""
-
-    @property
-    def name(self) -> str:
-        """Short name of the accounting."""
-
-    @property
-    def budget(self) -> Budget:
-        """The promised budget."""
-
-    @property
-    def total(self) -> Fraction:
-        """All that may be spent, in the unit of the accounting."""
-
-    @property
-    def spent(self) -> Fraction:
-        """What has been charged."""
-
-    @property
-    def remaining(self) -> Fraction:
-        """What may still be charged."""
-
-    def cost(self, event: Event) -> Fraction:
-        """Price of an event; BudgetError if this accounting cannot charge it."""
-
-    def charge(self, event: Event) -> None:
-        """Take the price, or raise BudgetExceededError and change nothing."""
-
-
-class _SumFilter:
+class Filter:
     """A total and a running sum; each accounting says what a total is and what an event costs."""
 
-    name: str
+    name: str  # short name of the accounting
     _unit: str
     _total_of: Callable[[Budget], Fraction]  # all that a budget allows, in the unit of the accounting
     _price_of: Callable[[Event], Fraction | None]  # None if this accounting cannot charge the event
@@ -254,21 +224,26 @@ class _SumFilter:
 
     @property
     def budget(self) -> Budget:
+        """The promised budget."""
         return self._budget
 
     @property
     def total(self) -> Fraction:
+        """All that may be spent, in the unit of the accounting."""
         return self._total
 
     @property
     def spent(self) -> Fraction:
+        """What has been charged."""
         return self._spent
 
     @property
     def remaining(self) -> Fraction:
+        """What may still be charged."""
         return self._total - self._spent
 
     def cost(self, event: Event) -> Fraction:
+        """Price of an event; BudgetError if this accounting cannot charge it."""
         price = self._price_of(event)
         if price is None:
             kind = type(event).__name__
@@ -276,6 +251,7 @@ class _SumFilter:
         return price
 
     def charge(self, event: Event) -> None:
+        """Take the price, or raise BudgetExceededError and change nothing."""
         self._home.check("a filter")
         price = self.cost(event)
         if price > self.remaining:
@@ -292,7 +268,7 @@ class _SumFilter:
         return "it carries no guarantee." if isinstance(event, Unbounded) else "use another accounting."
 
 
-class PureFilter(_SumFilter):
+class PureFilter(Filter):
     """Sum of epsilons; delta is never used."""
 
     name = "pure accounting"
@@ -307,7 +283,7 @@ class PureFilter(_SumFilter):
         return super()._why_not(event)
 
 
-class ZcdpFilter(_SumFilter):
+class ZcdpFilter(Filter):
     """Sum of rho (zero-concentrated differential privacy)."""
 
     name = "zCDP accounting"
@@ -355,7 +331,7 @@ class ApproximateZcdpFilter(ZcdpFilter):
         self._failure += failure
 
 
-class GaussianFilter(_SumFilter):
+class GaussianFilter(Filter):
     """Sum of mu squared (Gaussian differential privacy): the most room for Gaussian noise."""
 
     name = "Gaussian accounting"

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from dagveil.errors import BudgetError, DataError
-from dagveil.files import decode_json, encode_json, parse_fraction
+from dagveil.files import encode_json, parse_fraction
 from dagveil.privacy.budget import TOTAL_MARGIN, Budget, Relation, round_up
 from dagveil.privacy.events import (
     ApproximateZcdpFilter,
@@ -123,8 +123,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ...     dataset="visits", software="dagveil 0", noise="OpenDP")
     >>> receipt.words()[2].split(". ")[1]
     'Any outcome is at most 2.719 times as likely with one record as without it.'
-    >>> Receipt.from_json(receipt.to_json()) == receipt
-    True
     """
 
     calibration: Calibration
@@ -174,11 +172,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         """Write the receipt as JSON."""
         return encode_json(self)
 
-    @classmethod
-    def from_json(cls, content: bytes | str) -> Receipt:
-        """Read a receipt from JSON."""
-        return decode_json(content, cls)
-
     def _origin(self) -> tuple[str, ...]:
         """Say who answers for a method that dagveil does not bring."""
         if self.plugin is None:
@@ -203,7 +196,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             "Against what: anyone who sees this result, whatever else they know and however much they compute.",
             f"How strongly: epsilon {round_up(epsilon, 4)}, delta {round_up(delta, 4)}. "
             f"{self._likelihood(epsilon, delta)}",
-            f"What that means: {self._guessing(epsilon, delta)}",
+            f"What that means: {self.describe_guessing()}",
             f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
         )
 
@@ -216,7 +209,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             f"How strongly: epsilon {round_up(epsilon, 4)} per record, delta {round_up(delta, 4)}. Any report is at "
             f"most {_factor(epsilon)} times as likely from one record as from any other.",
             f"Per person: epsilon {round_up(epsilon, 4)} for one report. Repeated reports add up: {PER_PERSON}.",
-            f"What that means: {self._guessing(epsilon, delta)}",
+            f"What that means: {self.describe_guessing()}",
             f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
         )
 
@@ -259,11 +252,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe_guessing(self) -> str:
         """Say how well anyone can guess."""
-        return self._guessing(Fraction(self.epsilon), Fraction(self.delta))
-
-    def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
         unit = f"one {name_unit(self.unit)}" if self.per_person else "one record"
-        return describe_guessing(epsilon, delta, self.relation, unit, contents_only=self.trust is Trust.NOBODY)
+        promised = Fraction(self.epsilon), Fraction(self.delta)
+        return describe_guessing(*promised, self.relation, unit, contents_only=self.trust is Trust.NOBODY)
 
     @property
     def _rows(self) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError, InvalidBudgetError
 from dagveil.privacy.budget import DELTA_SLACK, EPSILON_SLACK, Budget
-from dagveil.privacy.events import Event, SubsampledGaussian, _SumFilter, pure_cost, zcdp_cost
+from dagveil.privacy.events import Event, Filter, SubsampledGaussian, pure_cost, zcdp_cost
 
 MOST_ORDER: Final = 1024  # largest order: up to here COST_MARGIN covers the rounding of every term of a cost
 # relative part by which a floating-point cost is raised; docs/proofs/subsampled-gaussian.md bounds its error
@@ -167,7 +167,7 @@ def _log_choices(order: int) -> NDArray[np.float64]:
     return np.array([math.log(math.comb(order, k)) for k in range(2, order + 1)])
 
 
-class RenyiFilter(_SumFilter):
+class RenyiFilter(Filter):
     """Sum of divergences of one order, chosen before the run from public figures (docs/proofs/renyi-filter.md)."""
 
     _unit = "Renyi divergence"

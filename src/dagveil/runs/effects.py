@@ -17,8 +17,7 @@ from dagveil.curator import Curator
 from dagveil.data.schema import Schema, load_schema
 from dagveil.effects import answer as answers
 from dagveil.effects.answer import Effect
-from dagveil.effects.estimate import EffectEstimator
-from dagveil.effects.linear import estimate_slope
+from dagveil.effects.estimate import EffectEstimator, estimate_slope
 from dagveil.effects.parents import check_graph, check_pair, explain_refusal, list_readings
 from dagveil.effects.width import Wanted, choose_tables, epsilon_for_width, find_epsilon, table_accounting
 from dagveil.errors import DataError, EvidenceError, MethodError

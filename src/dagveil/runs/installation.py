@@ -22,6 +22,7 @@ from dagveil.errors import DagveilError
 from dagveil.methods.method import GROUP
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.source import representable_variance
 from dagveil.runs.run import default_ledger
 
 DISTRIBUTION: Final = "dagveil"
@@ -176,7 +177,7 @@ def _try(subject: str, ask: Callable[[], str]) -> Finding:
 
 def _draw(kind: NoiseKind) -> str:
     source = noise_source(kind)
-    source.discrete_gaussian(source.representable_variance(Fraction(100)), 8)
+    source.discrete_gaussian(representable_variance(Fraction(100)), 8)
     return f"draws ({source.name})"
 
 

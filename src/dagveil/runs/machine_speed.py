@@ -25,6 +25,7 @@ from dagveil.errors import DataError
 from dagveil.evidence.bundle import independence_from
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.source import representable_variance
 from dagveil.privacy.release import NoisyCounts
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
@@ -148,7 +149,7 @@ def _moment_seconds(numbers: NDArray[np.float64]) -> float:
 
 def _draw_seconds(kind: NoiseKind, draws: int) -> float:
     source = noise_source(kind)
-    variance = source.representable_variance(Fraction(2000**2))
+    variance = representable_variance(Fraction(2000**2))
     return _seconds(lambda: source.discrete_gaussian(variance, draws)) / draws
 
 

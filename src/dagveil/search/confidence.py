@@ -15,7 +15,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from dagveil.evidence.questions import Independence
-from dagveil.graphs.cpdag import Cpdag, close
+from dagveil.graphs.cpdag import Cpdag, close, reach
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Edge, Ends, Mark, MixedGraph, OrientationRules, name_ends, read_ends
 from dagveil.search.constraint.ancestral import mark_knowledge
@@ -222,13 +222,14 @@ def _find_astray(nodes: tuple[str, ...], ends: dict[tuple[str, str], Mark]) -> s
         if mark is Mark.ARROW and ends[end, start] is Mark.TAIL:
             effects[start].add(end)
     for (start, end), mark in ends.items():
-        if mark is not Mark.ARROW or not _reaches(effects, end, start):
+        if mark is not Mark.ARROW or start not in reach((end,), effects.__getitem__):
             continue
+        after = reach((end,), effects.__getitem__)
         path = [
             (cause, effect)
             for cause in nodes
             for effect in effects[cause]
-            if _reaches(effects, end, cause) and _reaches(effects, effect, start)
+            if cause in after and start in reach((effect,), effects.__getitem__)
         ]
         return {(start, end), *path, *((effect, cause) for cause, effect in path)}
     return set()
@@ -239,7 +240,7 @@ def break_circles(nodes: tuple[str, ...], arrows: dict[tuple[str, str], int]) ->
     directed: set[tuple[str, str]] = set()
     effects: dict[str, set[str]] = {name: set() for name in nodes}
     for cause, effect in sorted(arrows, key=lambda arc: (-arrows[arc], arc)):
-        if not _reaches(effects, effect, cause):
+        if cause not in reach((effect,), effects.__getitem__):
             directed.add((cause, effect))
             effects[cause].add(effect)
     return directed
@@ -294,14 +295,3 @@ def _keep_founded(
         if not more:
             return kept
         kept |= more
-
-
-def _reaches(effects: dict[str, set[str]], start: str, goal: str) -> bool:
-    waiting, seen = [start], {start}
-    while waiting:
-        node = waiting.pop()
-        if node == goal:
-            return True
-        waiting.extend(effects[node] - seen)
-        seen |= effects[node]
-    return False

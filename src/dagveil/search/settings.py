@@ -38,28 +38,17 @@ class SearchRule(enum.Enum):
 class SearchSettings:
     """Thresholds and rules; None means the default for the kind of evidence.
 
-    Parameters
-    ----------
-    marginal_level
-        An edge is kept at first if its marginal p-value is below this.
-    conditional_level
-        A set separates if its p-value is above this, and if the Bayes factor does not speak for a dependence.
-    largest_order
-        Size of the largest conditioning set.
-    arrows
-        How arrows are found.
-    redraws
-        How often noise is drawn again for edge confidence; 0 leaves it out.
-    search
-        What the search goes by; None takes what the method stands for.
-    false_edges
-        Edges that may appear on average if nothing depended on anything.
-    hidden_causes
-        Whether columns may share causes that were not measured: the graph is a PAG, found by tests.
-    selection_bias
-        Whether rows may also have been selected by what is studied; only with `hidden_causes`.
-    edges_at
-        Draw the edges with at least this probability; None draws those that redraws agree on.
+    - `marginal_level`: an edge is kept at first if its marginal p-value is below this.
+    - `conditional_level`: a set separates if its p-value is above this, and if the Bayes factor does not speak for a
+      dependence.
+    - `largest_order`: size of the largest conditioning set.
+    - `arrows`: how arrows are found.
+    - `redraws`: how often noise is drawn again for edge confidence; 0 leaves it out.
+    - `search`: what the search goes by; None takes what the method stands for.
+    - `false_edges`: edges that may appear on average if nothing depended on anything.
+    - `hidden_causes`: whether columns may share causes that were not measured: the graph is a PAG, found by tests.
+    - `selection_bias`: whether rows may also have been selected by what is studied; only with `hidden_causes`.
+    - `edges_at`: draw the edges with at least this probability; None draws those that redraws agree on.
     """
 
     marginal_level: float | None = None

@@ -24,11 +24,6 @@ class ChiSquare(WholeTable):
 
     name = "chi-square"
 
-    @property
-    def unit(self) -> float:
-        """One step in units of χ²."""
-        return 1.0 / GRID
-
     def values(self, tables: Tables) -> NDArray[np.int64]:
         """Return χ² for each table, in steps; floating point is harmless because the clip is the sensitivity."""
         counts = np.asarray(tables, dtype=np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,21 +30,8 @@ class ExactDistance:
 
     level: float  # of the G test
     otherwise: Statistic  # the statistic for tables with more levels or strata
-
-    @property
-    def name(self) -> str:
-        """The name of the statistic."""
-        return "exact-distance"
-
-    @property
-    def unit(self) -> float:
-        """One record."""
-        return 1.0
-
-    @property
-    def parts(self) -> int:
-        """One part: the whole table."""
-        return 1
+    name: ClassVar[str] = "exact-distance"
+    parts: ClassVar[int] = 1
 
     def values(self, tables: Tables) -> NDArray[np.int64]:
         """Return the value of one table, or of a batch."""

@@ -89,11 +89,6 @@ class G(WholeTable):
 
     name = "g"
 
-    @property
-    def unit(self) -> float:
-        """One step in units of G."""
-        return 1.0 / GRID
-
     def values(self, tables: Tables) -> NDArray[np.int64]:
         """Return G for each table, in steps."""
         tables = np.asarray(tables, dtype=np.int64)
@@ -131,11 +126,6 @@ def chi_square_quantile(level: float, shape: TableShape) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MutualInformation(G):
-    """G/(2 n₀) in nats, with the public nominal number of rows n₀: the same integers as G."""
+    """G/(2 n₀), n₀ being the public nominal number of rows, in steps of the same worth: the same integers as G."""
 
     name = "mutual-information"
-
-    @property
-    def unit(self) -> float:
-        """One step in nats per row."""
-        return 1.0 / GRID / (2 * self.nominal_rows)

@@ -28,11 +28,6 @@ class Kendall(WholeTable):
 
     name = "kendall"
 
-    @property
-    def unit(self) -> float:
-        """One step on the scale of a standard normal."""
-        return 1.0 / (1.5 * GRID * math.sqrt(self.nominal_rows))
-
     def values(self, tables: Tables) -> NDArray[np.int64]:
         """Return V for each table, in exact integers."""
         tables = np.asarray(tables, dtype=np.int64)

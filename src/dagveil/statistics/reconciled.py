@@ -41,7 +41,12 @@ def part_p_values(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArray[
 
     - `tables_by_part`: counts of shape (parts, strata, levels of x, levels of y).
     """
-    observed = _checked(tables_by_part).astype(np.float64)
+    if tables_by_part.ndim != 4 or 0 in tables_by_part.shape:
+        raise EvidenceError(
+            "tables by part have the shape (parts, strata, levels of x, levels of y), all above 0; got "
+            f"{tables_by_part.shape}."
+        )
+    observed = tables_by_part.astype(np.float64)
     across, down = observed.sum(axis=3, keepdims=True), observed.sum(axis=2, keepdims=True)
     total = down.sum(axis=3, keepdims=True)
     # an empty row, column or stratum expects nothing and observes nothing; the 1 keeps it out of the division
@@ -54,8 +59,7 @@ def part_p_values(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArray[
     statistic = np.maximum(terms.sum(axis=(1, 2, 3)), 0)
     rows, columns = (across > 0).sum(axis=(2, 3)), (down > 0).sum(axis=(2, 3))
     freedom = (np.maximum(rows - 1, 0) * np.maximum(columns - 1, 0)).sum(axis=1)
-    p_values: NDArray[np.float64] = np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), statistic), 1.0)
-    return p_values
+    return np.asarray(np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), statistic), 1.0))
 
 
 def votes(tables_by_part: NDArray[np.int64], test: PartTest, level: float) -> int:
@@ -87,11 +91,6 @@ class Reconciled:
         """The name of the test on the whole table."""
         return f"reconciled-{self.test.value}"
 
-    @property
-    def unit(self) -> float:
-        """One vote."""
-        return 1.0
-
     def values(self, tables: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count the parts that reject independence; the tables come by part."""
         if len(tables) != self.parts:
@@ -119,11 +118,3 @@ class Reconciled:
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise EvidenceError(f"the level of a test lies between 0 and 1, not {level}; common values are 0.01 and 0.05.")
-
-
-def _checked(tables: NDArray[np.int64]) -> NDArray[np.int64]:
-    if tables.ndim != 4 or 0 in tables.shape:
-        raise EvidenceError(
-            f"tables by part have the shape (parts, strata, levels of x, levels of y), all above 0; got {tables.shape}."
-        )
-    return tables

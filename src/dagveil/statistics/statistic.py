@@ -30,25 +30,16 @@ class Statistic(Protocol):
     @property
     def name(self) -> str:
         """The name by which `statistic_named` knows it."""
-        ...
-
-    @property
-    def unit(self) -> float:
-        """What one step of the grid is worth: for people, after the noise."""
-        ...
 
     @property
     def parts(self) -> int:
         """Parts that the records are dealt out to; where there is more than one, `values` takes the tables by part."""
-        ...
 
     def values(self, tables: Tables) -> NDArray[np.int64]:
         """Return one integer of at least 0 for each table of the batch; a larger one speaks for dependence."""
-        ...
 
     def sensitivity(self, relation: Relation, shape: TableShape) -> int:
         """Return a number of steps, at least 1, that no two neighbours exceed; rounding is part of it."""
-        ...
 
     def critical_value(self, level: float, rows: float, shape: TableShape, ties: float = 1.0) -> float:
         """Return the number of steps above which the exact statistic says "dependent" at this level.
@@ -56,11 +47,9 @@ class Statistic(Protocol):
         Rows and ties may come from noisy counts: they move the level of the test, never the guarantee. Ties is
         (1 − Σp³)(1 − Σq³) for the shares p and q of the levels of x and y; only rank statistics read it.
         """
-        ...
 
     def refusal(self, relation: Relation) -> str | None:
         """Return why additive noise cannot be used with this statistic, or None if it can."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,6 @@ DIRECTED: Final = "directed"
 UNDIRECTED: Final = "undirected"
 
 
-def name_family(graph: Dag | Cpdag) -> str:
-    """Return "dag" or "cpdag"."""
-    return "dag" if isinstance(graph, Dag) else "cpdag"
-
-
 def split_edges(graph: Dag | Cpdag) -> tuple[list[Arc], list[Arc]]:
     """Return the directed edges, and the undirected ones with their ends in alphabetical order; both sorted."""
     arcs: frozenset[Arc] = graph.edges if isinstance(graph, Dag) else graph.directed

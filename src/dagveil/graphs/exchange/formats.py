@@ -15,20 +15,7 @@ import numpy as np
 
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag, Dag, nearest_extension
-from dagveil.graphs.exchange.dot import (
-    UNDIRECTED,
-    from_dagitty,
-    from_dot,
-    import_package,
-    join_arcs,
-    list_arcs,
-    list_edges,
-    name_family,
-    simplify,
-    split_edges,
-    to_dagitty,
-    to_dot,
-)
+from dagveil.graphs.exchange import dot
 from dagveil.graphs.pag import ARROW, TAIL, Edge, Mark, MixedGraph, read_ends
 
 PAG: Final = "pag"
@@ -42,17 +29,17 @@ def to_networkx(graph: Dag | Cpdag | MixedGraph) -> Any:
     ``networkx.Graph`` of the family "pag": each edge has the attributes ``first``, ``second``, ``mark_at_first`` and
     ``mark_at_second``.
     """
-    networkx = import_package("networkx")
+    networkx = dot.import_package("networkx")
     if isinstance(graph, MixedGraph):
         mixed = networkx.Graph(family=PAG)
         mixed.add_nodes_from(graph.nodes)
-        for edge in list_edges(graph):
+        for edge in dot.list_edges(graph):
             marks = {"mark_at_first": edge.mark_at_first.value, "mark_at_second": edge.mark_at_second.value}
             mixed.add_edge(edge.first, edge.second, first=edge.first, second=edge.second, **marks)
         return mixed
-    answer = networkx.DiGraph(family=name_family(graph))
+    answer = networkx.DiGraph(family="dag" if isinstance(graph, Dag) else "cpdag")
     answer.add_nodes_from(graph.nodes)
-    answer.add_edges_from((tail, head, {"kind": kind}) for tail, head, kind in list_arcs(graph))
+    answer.add_edges_from((tail, head, {"kind": kind}) for tail, head, kind in dot.list_arcs(graph))
     return answer
 
 
@@ -89,18 +76,18 @@ def _read_marks(nodes: tuple[str, ...], edges: Iterable[dict[str, Any]]) -> Mixe
 
 def _join(nodes: Iterable[Any], arcs: Iterable[Any], directed: bool, family: Any) -> Dag | Cpdag:
     if not directed:
-        arcs = [ends for tail, head, _ in arcs for ends in ((tail, head, UNDIRECTED), (head, tail, UNDIRECTED))]
-    return join_arcs(nodes, arcs, family)
+        arcs = [ends for tail, head, _ in arcs for ends in ((tail, head, dot.UNDIRECTED), (head, tail, dot.UNDIRECTED))]
+    return dot.join_arcs(nodes, arcs, family)
 
 
 def to_gml(graph: Dag | Cpdag | MixedGraph) -> str:
     """Return the graph as GML: names as labels, ``kind`` on each arc as in `to_networkx`."""
-    return "\n".join((*import_package("networkx").generate_gml(to_networkx(graph)), ""))
+    return "\n".join((*dot.import_package("networkx").generate_gml(to_networkx(graph)), ""))
 
 
 def from_gml(text: str) -> Dag | Cpdag | MixedGraph:
     """Read a graph from GML; the name of a node is its label if it has one, otherwise its number."""
-    return _read(text, "GML", import_package("networkx").parse_gml, ("label",), label="id")
+    return _read(text, "GML", dot.import_package("networkx").parse_gml, ("label",), label="id")
 
 
 def to_graphml(graph: Dag | Cpdag | MixedGraph) -> str:
@@ -108,7 +95,7 @@ def to_graphml(graph: Dag | Cpdag | MixedGraph) -> str:
     for name in graph.nodes:
         if _NOT_IN_XML.search(name):
             raise GraphError(f"the node {name!r} has a character that XML cannot hold; rename it before the export")
-    return "\n".join((*import_package("networkx").generate_graphml(to_networkx(graph)), ""))
+    return "\n".join((*dot.import_package("networkx").generate_graphml(to_networkx(graph)), ""))
 
 
 def from_graphml(text: str) -> Dag | Cpdag | MixedGraph:
@@ -118,7 +105,7 @@ def from_graphml(text: str) -> Dag | Cpdag | MixedGraph:
     """
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise GraphError("this GraphML declares a document type, which no graph needs; take the declaration out")
-    return _read(text, "GraphML", import_package("networkx").parse_graphml, ("name", "label"))
+    return _read(text, "GraphML", dot.import_package("networkx").parse_graphml, ("name", "label"))
 
 
 def _read(text: str, form: str, parse: Any, labels: tuple[str, ...], **options: Any) -> Dag | Cpdag | MixedGraph:
@@ -132,7 +119,7 @@ def _read(text: str, form: str, parse: Any, labels: tuple[str, ...], **options: 
 
 def to_node_link(graph: Any) -> str:
     """Return a networkx graph as JSON for ``networkx.node_link_graph(…, edges="edges")``."""
-    content = import_package("networkx").node_link_data(graph, edges="edges")
+    content = dot.import_package("networkx").node_link_data(graph, edges="edges")
     try:
         return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
     except UnicodeEncodeError:
@@ -176,7 +163,7 @@ def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
                 "data and the schema, or export to graphml, which holds any name"
             )
     lines = ["Graph Nodes:", ";".join(graph.nodes), "", "Graph Edges:"]
-    for number, edge in enumerate(list_edges(MixedGraph.of(graph)), start=1):
+    for number, edge in enumerate(dot.list_edges(MixedGraph.of(graph)), start=1):
         # arrows point to the right, as everywhere
         edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
         lines.append(f"{number}. {edge.first} {write_marks(edge)} {edge.second}")
@@ -205,19 +192,19 @@ def from_tetrad(text: str) -> Dag | Cpdag | MixedGraph:
                 break
             raise GraphError(f"an edge of Tetrad's text cannot be read: {line[:80]!r}")
         edges.add(Edge(found[1], found[4], _LEFT_MARKS[found[2]], _RIGHT_MARKS[found[3]]))
-    return simplify(MixedGraph(nodes, frozenset(edges)))
+    return dot.simplify(MixedGraph(nodes, frozenset(edges)))
 
 
 def to_causal_learn(graph: Dag | Cpdag | MixedGraph) -> Any:
     """Return a ``causallearn.graph.GeneralGraph.GeneralGraph`` with the same marks."""
-    general = import_package("causallearn.graph.GeneralGraph")
-    endpoint = import_package("causallearn.graph.Endpoint").Endpoint
-    make_edge = import_package("causallearn.graph.Edge").Edge
-    make_node = import_package("causallearn.graph.GraphNode").GraphNode
+    general = dot.import_package("causallearn.graph.GeneralGraph")
+    endpoint = dot.import_package("causallearn.graph.Endpoint").Endpoint
+    make_edge = dot.import_package("causallearn.graph.Edge").Edge
+    make_node = dot.import_package("causallearn.graph.GraphNode").GraphNode
     mixed = MixedGraph.of(graph)
     nodes = {name: make_node(name) for name in mixed.nodes}
     answer = general.GeneralGraph(list(nodes.values()))
-    for edge in list_edges(mixed):
+    for edge in dot.list_edges(mixed):
         first, second = endpoint[edge.mark_at_first.name], endpoint[edge.mark_at_second.name]
         answer.add_edge(make_edge(nodes[edge.first], nodes[edge.second], first, second))
     return answer
@@ -283,8 +270,8 @@ def write_amat(graph: Dag | Cpdag | MixedGraph) -> str:
 
 def to_pgmpy(graph: Dag | Cpdag) -> Any:
     """Return a ``pgmpy.base.DAG``, or a ``pgmpy.base.PDAG`` for a CPDAG."""
-    base = import_package("pgmpy.base")
-    arcs, pairs = split_edges(graph)
+    base = dot.import_package("pgmpy.base")
+    arcs, pairs = dot.split_edges(graph)
     answer = base.DAG(arcs) if isinstance(graph, Dag) else base.PDAG(directed_ebunch=arcs, undirected_ebunch=pairs)
     answer.add_nodes_from(graph.nodes)
     return answer
@@ -292,7 +279,7 @@ def to_pgmpy(graph: Dag | Cpdag) -> Any:
 
 def write_pgmpy(graph: Dag | Cpdag) -> str:
     """Return a Python program that makes what `to_pgmpy` returns: pgmpy has no file format without probabilities."""
-    arcs, pairs = split_edges(graph)
+    arcs, pairs = dot.split_edges(graph)
     if isinstance(graph, Dag):
         kind, made = "DAG", f"DAG({arcs!r})"
     else:
@@ -331,7 +318,7 @@ class Exporter(NamedTuple):
 _NO_MARKS: Final = "{} knows no circles and no edges with two arrowheads"
 # command line, studio and results take formats from here
 EXPORTERS: Final = {
-    Format.DOT: Exporter(to_dot, ".dot"),
+    Format.DOT: Exporter(dot.to_dot, ".dot"),
     Format.GRAPHML: Exporter(to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
     Format.GML: Exporter(to_gml, ".gml", 'networkx.read_gml("{path}")'),
     Format.NETWORKX_JSON: Exporter(
@@ -339,7 +326,7 @@ EXPORTERS: Final = {
         ".json",
         'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
     ),
-    Format.DAGITTY: Exporter(to_dagitty, ".txt"),
+    Format.DAGITTY: Exporter(dot.to_dagitty, ".txt"),
     Format.DOWHY: Exporter(
         to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")', _NO_MARKS.format("DoWhy")
     ),
@@ -371,14 +358,14 @@ def write_graph(graph: AnyGraph, form: Format, extension: Extension = Extension.
 
 
 _READERS: Final[dict[str, Callable[[str], AnyGraph]]] = {
-    ".dot": from_dot,
-    ".gv": from_dot,
+    ".dot": dot.from_dot,
+    ".gv": dot.from_dot,
     ".graphml": from_graphml,
     ".xml": from_graphml,
     ".gml": from_gml,
     ".json": from_node_link,
-    ".dagitty": from_dagitty,
-    ".txt": lambda text: from_tetrad(text) if "Graph Nodes:" in text else from_dagitty(text),
+    ".dagitty": dot.from_dagitty,
+    ".txt": lambda text: from_tetrad(text) if "Graph Nodes:" in text else dot.from_dagitty(text),
 }
 
 

@@ -271,21 +271,6 @@ class Account:
         return self.spending.spent.epsilon
 
     @property
-    def spent_delta(self) -> Fraction:
-        """Sum of the deltas of all runs that recorded an event."""
-        return self.spending.spent.delta
-
-    @property
-    def reserved_epsilon(self) -> Fraction:
-        """Sum of the epsilons of all open runs that recorded none."""
-        return self.spending.reserved.epsilon
-
-    @property
-    def reserved_delta(self) -> Fraction:
-        """Sum of the deltas of all open runs that recorded none."""
-        return self.spending.reserved.delta
-
-    @property
     def runs(self) -> int:
         """Number of runs, released ones too."""
         return self.spending.runs
@@ -356,7 +341,11 @@ def _describe_spent(allowance: Allowance | None, spending: Spending) -> str:
 
 def admit(account: Account, wanted: Budget, price: Totals, terms: Terms, analyst: str) -> None:
     """Raise BudgetExceededError if a run does not fit, LedgerError if the runs so far have other terms."""
-    admit_readable(account)
+    if account.damaged:  # nobody knows then what is left
+        raise LedgerError(
+            f"{account.damaged[0]} of {account.dataset!r} cannot be read, so nobody knows what is left; nothing was "
+            "drawn. `dagveil budget verify` says more. Restore a backup, or upgrade dagveil."
+        )
     if account.terms is not None and account.terms != terms:
         raise LedgerError(
             f"{account.dataset!r} counts runs under ({account.terms.words}), and this run has ({terms.words}): their "
@@ -385,15 +374,6 @@ def admit(account: Account, wanted: Budget, price: Totals, terms: Terms, analyst
         f"{', and '.join(said)}, but the run asks for {wanted.words}; nothing was drawn. Ask for less, release "
         f"untouched runs, or {owner}{plain}."
     )
-
-
-def admit_readable(account: Account) -> None:
-    """Raise LedgerError if entries of a data set cannot be read: nobody knows then what is left."""
-    if account.damaged:
-        raise LedgerError(
-            f"{account.damaged[0]} of {account.dataset!r} cannot be read, so nobody knows what is left; nothing was "
-            "drawn. `dagveil budget verify` says more. Restore a backup, or upgrade dagveil."
-        )
 
 
 def admit_lifetime(account: Account, lifetime: Allowance) -> None:

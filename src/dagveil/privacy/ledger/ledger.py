@@ -7,7 +7,8 @@ import getpass
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -34,6 +35,7 @@ from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.entries import Entry
 from dagveil.progress import CancelSignal
 
+Append = Callable[[log.EntryKind, str, int | None, str], object]
 WAIT_SECONDS: Final = 30.0  # how long to wait for another process that holds the ledger
 
 
@@ -73,16 +75,28 @@ class Ledger(abc.ABC):
     place = "a ledger in memory"
     """Where it is, for messages."""
 
-    @abc.abstractmethod
     def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
         """Set the lifetime budget of a data set; it may not fall below what is spent. For the owner only.
 
         `composition` says how runs count; None keeps the rule that the data set has, and composes where it has none.
         """
+        dataset = check_name(dataset)
+        with self._writing(dataset) as (books, append):
+            account = books.account(dataset)
+            lifetime = allow(account, budget, composition)
+            admit_lifetime(account, lifetime)
+            append(log.EntryKind.BUDGET, dataset, None, log.budget_body(lifetime))
+        self._note_head(limited=True)
 
-    @abc.abstractmethod
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
         """Set what one analyst may spend on a data set, or lift it; not below what they spent. For the owner only."""
+        dataset = check_name(dataset)
+        with self._writing(dataset) as (books, append):
+            account = books.account(dataset)
+            allowed = allow_analyst(account, limit)
+            if allowed is not None:
+                admit_limit(account, analyst, allowed)
+            append(log.EntryKind.LIMIT, dataset, None, log.limit_body(log.check_analyst(analyst), allowed))
 
     def grant(self, analyst: str) -> None:
         """Let a database role spend; only PostgreSQL has roles. For the owner only."""
@@ -122,26 +136,25 @@ class Ledger(abc.ABC):
     ) -> LedgerRun:
         """Reserve a run's whole budget in one atomic step, or raise BudgetExceededError.
 
-        Parameters
-        ----------
-        dataset
-            Name of the data set; capitals and small letters are not told apart.
-        budget
-            Epsilon and delta of the run.
-        terms
-            Relation and unit that they are promised for.
-        accounting
-            Name of the filter that enforces them in the run.
-        method, software
-            What runs, for the history.
+        - `dataset`: its name; capitals and small letters are not told apart.
+        - `budget`: epsilon and delta of the run.
+        - `terms`: relation and unit that they are promised for.
+        - `accounting`: name of the filter that enforces them in the run.
+        - `method`, `software`: what runs, for the history.
         """
 
-    @abc.abstractmethod
     def abandon_untouched(self, dataset: str | None = None) -> int:
         """Release open runs that have no event, and return their number; an analyst releases their own only.
 
         A run of a living process may be among them: its first record then fails, before any noise is drawn.
         """
+        wanted = dataset and tidy_name(dataset)
+        with self._writing(dataset) as (books, append):
+            runs = [run for run in books.runs.values() if wanted in (None, run.dataset)]
+            stale = [run for run in runs if run.state is RunState.OPEN and not run.charges]
+            for run in stale:
+                append(log.EntryKind.RELEASE, run.dataset, run.number, "{}")
+        return len(stale)
 
     @abc.abstractmethod
     def record_event(self, run_id: int, event: Event) -> None:
@@ -153,6 +166,13 @@ class Ledger(abc.ABC):
 
     def close(self) -> None:  # noqa: B027 - only some ledgers hold a connection
         """Let go of files and connections."""
+
+    @abc.abstractmethod
+    def _writing(self, dataset: str | None) -> AbstractContextManager[tuple[Books, Append]]:
+        """Keep others from adding entries; give the books, of one data set or of all, and what adds an entry."""
+
+    def _note_head(self, limited: bool = False) -> None:  # noqa: B027 - only some ledgers are remembered
+        """Remember how far the history has come."""
 
 
 class LedgerRun:
@@ -275,6 +295,7 @@ class WatchedLedger(Ledger):
     head = _forward("head")
     datasets = _forward("datasets")
     abandon_untouched = _forward("abandon_untouched")
+    _writing = _forward("_writing")
     close = _forward("close")
 
 
@@ -287,28 +308,6 @@ class MemoryLedger(Ledger):
         self._entries: list[log.Entry] = []
         self._books = Books()
         self._append(log.EntryKind.BEGUN, "", None, "{}")
-
-    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
-        """Set the lifetime budget of a data set."""
-        with self._lock:
-            account = self.account(check_name(dataset))
-            lifetime = allow(account, budget, composition)
-            admit_lifetime(account, lifetime)
-            self._append(log.EntryKind.BUDGET, account.dataset, None, log.budget_body(lifetime))
-
-    def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
-        """Set what one analyst may spend on a data set, or lift it."""
-        with self._lock:
-            account = self.account(check_name(dataset))
-            allowed = allow_analyst(account, limit)
-            if allowed is not None:
-                admit_limit(account, analyst, allowed)
-            self._append(
-                log.EntryKind.LIMIT,
-                account.dataset,
-                None,
-                log.limit_body(log.check_analyst(analyst), allowed),
-            )
 
     def account(self, dataset: str) -> Account:
         """Account of one data set."""
@@ -348,19 +347,6 @@ class MemoryLedger(Ledger):
             self._append(log.EntryKind.RESERVE, dataset, number, body)
             return LedgerRun(self, number, dataset, budget)
 
-    def abandon_untouched(self, dataset: str | None = None) -> int:
-        """Release open runs that have no event."""
-        wanted = dataset and tidy_name(dataset)
-        with self._lock:
-            stale = [
-                run.number
-                for run in self._books.runs.values()
-                if wanted in (None, run.dataset) and run.state is RunState.OPEN and not run.charges
-            ]
-            for number in stale:
-                self.close_run(number)
-            return len(stale)
-
     def record_event(self, run_id: int, event: Event) -> None:
         """Note an event of an open run."""
         kind, body = log.charge(event)
@@ -376,6 +362,11 @@ class MemoryLedger(Ledger):
             run = self._books.runs[run_id]
             if run.state is RunState.OPEN:
                 self._append(log.EntryKind.CLOSE if run.charges else log.EntryKind.RELEASE, run.dataset, run_id, "{}")
+
+    @contextmanager
+    def _writing(self, dataset: str | None) -> Iterator[tuple[Books, Append]]:
+        with self._lock:
+            yield self._books, self._append
 
     def _append(self, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> None:
         last = self._entries[-1] if self._entries else None

@@ -6,8 +6,8 @@ import functools
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -41,13 +41,9 @@ from dagveil.privacy.events import Event
 from dagveil.privacy.ledger import entries as log
 from dagveil.privacy.ledger.account import (
     Account,
-    Composition,
     RunRecord,
-    RunState,
     Terms,
     admit,
-    admit_lifetime,
-    admit_limit,
     check_name,
     price_run,
     tidy_name,
@@ -55,7 +51,7 @@ from dagveil.privacy.ledger.account import (
 from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, LedgerEngine, open_engine
 from dagveil.privacy.ledger.entries import Entry, EntryKind, follow
-from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, system_user
+from dagveil.privacy.ledger.ledger import Append, Ledger, LedgerRun, closed_run, system_user
 
 VERSION: Final = "3"
 METADATA: Final = MetaData()
@@ -106,11 +102,6 @@ def create_tables(connection: Connection) -> None:
             connection.exec_driver_sql(_APPEND_ONLY.format(name=name))
 
 
-def begin_history(analyst: str) -> Entry:
-    """Make the first entry; its random name keeps the digests of two ledgers apart."""
-    return follow(None, EntryKind.BEGUN, "", None, analyst, msgspec.json.encode({"ledger": uuid.uuid4().hex}).decode())
-
-
 def write_entry(connection: Connection, entry: Entry) -> None:
     """Add an entry that is already made; LedgerError if the database did not take it."""
     fields = msgspec.structs.asdict(entry) | {"kind": entry.kind.value}
@@ -154,14 +145,6 @@ def _as_made() -> dict[str, str]:
         create_tables(connection)
         listing = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
         return {str(row.name): str(row.sql) for row in listing}
-
-
-def refuse_version(engine: LedgerEngine, found: str) -> LedgerError:
-    """Error for a ledger of another version."""
-    return LedgerError(
-        f"the ledger {engine.place} has version {found}, this program reads version {VERSION}; use the program that "
-        "wrote it."
-    )
 
 
 def memory_of(place: str) -> Path:
@@ -232,41 +215,23 @@ class SqlLedger(Ledger):
                 ledger._set_up(connection)
                 found = read_version(connection)
         if found != VERSION:
-            raise refuse_version(engine, str(found))
+            raise LedgerError(
+                f"the ledger {engine.place} has version {found}, this program reads version {VERSION}; use the "
+                "program that wrote it."
+            )
         return ledger
 
     def _set_up(self, connection: Connection) -> None:
         if read_version(connection) is None:  # once more, now that nobody else can write
             create_tables(connection)
             connection.execute(FACTS.insert().values(name="version", value=VERSION))
-            write_entry(connection, begin_history(self.analyst))
+            # a random name keeps the digests of two ledgers apart
+            name = msgspec.json.encode({"ledger": uuid.uuid4().hex}).decode()
+            write_entry(connection, follow(None, EntryKind.BEGUN, "", None, self.analyst, name))
 
     def close(self) -> None:
         """Let go of connections."""
         self._engine.engine.dispose()
-
-    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
-        """Set the lifetime budget of a data set; it may not fall below what is spent."""
-        dataset = check_name(dataset)
-        with self._engine.writing() as connection:
-            self._lock(connection)
-            account = read_books(connection, dataset).account(dataset)
-            lifetime = allow(account, budget, composition)
-            admit_lifetime(account, lifetime)
-            self._append(connection, log.EntryKind.BUDGET, dataset, None, log.budget_body(lifetime))
-        self._note_head(limited=True)
-
-    def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
-        """Set what one analyst may spend on a data set, or lift it; not below what they spent."""
-        dataset = check_name(dataset)
-        with self._engine.writing() as connection:
-            self._lock(connection)
-            account = read_books(connection, dataset).account(dataset)
-            allowed = allow_analyst(account, limit)
-            if allowed is not None:
-                admit_limit(account, analyst, allowed)
-            body = log.limit_body(log.check_analyst(analyst), allowed)
-            self._append(connection, log.EntryKind.LIMIT, dataset, None, body)
 
     def account(self, dataset: str) -> Account:
         """Account of one data set, recomputed from the entries."""
@@ -324,16 +289,6 @@ class SqlLedger(Ledger):
         self._note_head(limited=account.lifetime is not None)
         return LedgerRun(self, number, dataset, budget)
 
-    def abandon_untouched(self, dataset: str | None = None) -> int:
-        """Release open runs that have no event, and return their number."""
-        with self._engine.writing() as connection:
-            self._lock(connection)
-            books = read_books(connection, dataset)
-            stale = [run for run in books.runs.values() if run.state is RunState.OPEN and not run.charges]
-            for run in stale:
-                self._append(connection, log.EntryKind.RELEASE, run.dataset, run.number, "{}")
-        return len(stale)
-
     def record_event(self, run_id: int, event: Event) -> None:
         """Write an event of an open run durably; LedgerError if the run is not open."""
         kind, body = log.charge(event)
@@ -354,6 +309,12 @@ class SqlLedger(Ledger):
                 kind = log.EntryKind.CLOSE if touched else log.EntryKind.RELEASE
                 self._append(connection, kind, dataset, run_id, "{}")
         self._note_head()
+
+    @contextmanager
+    def _writing(self, dataset: str | None) -> Iterator[tuple[Books, Append]]:
+        with self._engine.writing() as connection:
+            self._lock(connection)
+            yield read_books(connection, dataset), functools.partial(self._append, connection)
 
     def _note_head(self, limited: bool = False) -> None:
         """Remember on this computer how far the history has come, once a data set in it has a lifetime budget."""

@@ -84,28 +84,6 @@ def _on_grid(numbers: Sequence[Fraction | int]) -> tuple[list[int], int]:
     return [int(number * grid) for number in numbers], grid
 
 
-def flip(bounds: Callable[[int], tuple[int, int]], size: int, noise: NoiseSource) -> NDArray[np.bool_]:
-    """Flip coins whose probability of true p is known by bounds(bits): lower ≤ 2^bits p ≤ upper."""
-    lower, upper = bounds(LOOK)
-    position = noise.uniform_below(1 << LOOK, size)
-    landed: NDArray[np.bool_] = position < lower
-    for case in np.flatnonzero((position >= lower) & (position < upper)):
-        landed[case] = _settle(bounds, int(position[case]), noise)
-    return landed
-
-
-def _settle(bounds: Callable[[int], tuple[int, int]], position: int, noise: NoiseSource) -> bool:
-    bits = LOOK
-    while True:
-        position = (position << LOOK) | int(noise.uniform_below(1 << LOOK, 1)[0])
-        bits += LOOK
-        lower, upper = bounds(bits)
-        if position < lower:
-            return True
-        if position >= upper:
-            return False
-
-
 def choose(
     scores_in_units_of_sensitivity: Sequence[Fraction | int],
     epsilon: Fraction,

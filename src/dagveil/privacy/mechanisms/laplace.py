@@ -7,32 +7,19 @@ from fractions import Fraction
 from typing import Final
 
 from dagveil.errors import BudgetError
+from dagveil.privacy import events
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import (
-    PI_ABOVE,
-    DiscreteLaplace,
-    ExponentialChoice,
-    Filter,
-    GaussianFilter,
-    PureFilter,
-    ZcdpFilter,
-)
 
 DIGITS: Final = 2**40  # epsilons are rounded down to fractions of this denominator
-PureEvent = type[DiscreteLaplace] | type[ExponentialChoice]
+PureEvent = type[events.DiscreteLaplace] | type[events.ExponentialChoice]
 
 
-def epsilon_for(accounting: Filter, amount: Fraction, event: PureEvent = DiscreteLaplace) -> Fraction:
+def epsilon_for(accounting: events.Filter, amount: Fraction, event: PureEvent = events.DiscreteLaplace) -> Fraction:
     """Return the largest epsilon, but for rounding down, whose event costs at most `amount`.
 
-    Parameters
-    ----------
-    accounting
-        The filter that will be charged.
-    amount
-        What may be charged, in the filter's unit.
-    event
-        Laplace noise (a round of the sparse vector costs the same), or a choice by the exponential mechanism.
+    - `accounting`: the filter that will be charged.
+    - `amount`: what may be charged, in the filter's unit.
+    - `event`: Laplace noise (a round of the sparse vector costs the same), or a choice by the exponential mechanism.
 
     Examples
     --------
@@ -43,23 +30,23 @@ def epsilon_for(accounting: Filter, amount: Fraction, event: PureEvent = Discret
     """
     if amount <= 0:
         raise BudgetError("a share of the budget must be above 0")
-    if isinstance(accounting, PureFilter):
+    if isinstance(accounting, events.PureFilter):
         return amount
-    if isinstance(accounting, ZcdpFilter):
-        squared = amount * (8 if event is ExponentialChoice else 2)
-    elif isinstance(accounting, GaussianFilter):
-        squared = amount * (8 if event is ExponentialChoice else 2) / PI_ABOVE
+    if isinstance(accounting, events.ZcdpFilter):
+        squared = amount * (8 if event is events.ExponentialChoice else 2)
+    elif isinstance(accounting, events.GaussianFilter):
+        squared = amount * (8 if event is events.ExponentialChoice else 2) / events.PI_ABOVE
     else:
         raise BudgetError(f"{accounting.name} has no simple price for Laplace noise; use zCDP or pure accounting")
     return Fraction(math.isqrt(math.floor(squared * DIGITS**2)), DIGITS)
 
 
-def filter_for(budget: Budget, questions: int, event: PureEvent = DiscreteLaplace) -> Filter:
+def filter_for(budget: Budget, questions: int, event: PureEvent = events.DiscreteLaplace) -> events.Filter:
     """Choose the accounting with the largest epsilon for each of so many questions: few add up, many by zCDP."""
-    pure = PureFilter(budget)
+    pure = events.PureFilter(budget)
     if budget.delta == 0:
         return pure
-    concentrated = ZcdpFilter(budget)
+    concentrated = events.ZcdpFilter(budget)
     many = max(1, questions)
     if epsilon_for(pure, pure.total / many, event) >= epsilon_for(concentrated, concentrated.total / many, event):
         return pure

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dagveil.errors import BudgetError
 from dagveil.privacy.events import Event, SmoothLaplace
 from dagveil.privacy.noise.exact import exp_bounds
-from dagveil.privacy.noise.source import LARGEST_SCALE, SCALE_BITS, NoiseSource
+from dagveil.privacy.noise.source import LARGEST_SCALE, SCALE_BITS, NoiseSource, representable_scale
 
 DECAY_BITS: Final = 96  # powers of the decay are fractions with so many binary digits, rounded up
 # floor of the noise scale: a constant is smooth, and noise of this scale is other than 0 once in 10^13 draws
@@ -114,7 +114,7 @@ def release_median(
     decay_for(epsilon, delta)
     charge(SmoothLaplace(label, epsilon, delta))
     inside = np.clip(np.asarray(values, dtype=np.int64), lower, upper)
-    scale = noise.representable_scale(noise_scale(inside, lower, upper, epsilon, delta))
+    scale = representable_scale(noise_scale(inside, lower, upper, epsilon, delta))
     return median(inside) + int(noise.discrete_laplace(scale, 1)[0])
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dagveil.errors import BudgetError
 from dagveil.privacy.events import Event, SparseVectorRound
-from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
+from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource, representable_scale
 
 
 class SparseVector:
@@ -33,8 +33,8 @@ class SparseVector:
         self._event = SparseVectorRound(
             label, Fraction(epsilon_threshold) + epsilon_question if price is None else price
         )
-        self._threshold_scale = noise.representable_scale(sensitivity / Fraction(epsilon_threshold))
-        self._question_scale = noise.representable_scale(2 * sensitivity / Fraction(epsilon_question))
+        self._threshold_scale = representable_scale(sensitivity / Fraction(epsilon_threshold))
+        self._question_scale = representable_scale(2 * sensitivity / Fraction(epsilon_question))
         self._noise = LaplaceBlocks(noise)
         self._charge = charge
         self._shift: int | None = None

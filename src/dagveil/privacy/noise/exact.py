@@ -153,18 +153,13 @@ class BlockLaw:
         """Numerator of loss(m) − loss(first point of the block), m = block · width + offset."""
         return offset * (self.quadratic * (2 * block * self.width + offset) + self.linear)
 
-    def table(self, bits: int) -> BlockTable:
-        """Compute the table to so many bits."""
-        return _table(self, bits)
-
-    def arrays(self, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the table as arrays, for at most 62 bits."""
-        return _arrays(self, bits)
-
 
 @lru_cache(maxsize=256)
-def _table(law: BlockLaw, bits: int) -> BlockTable:
-    """Carry lower bounds along; how far below they are at most is known beforehand (docs/proofs/exact-noise.md)."""
+def tabulate_blocks(law: BlockLaw, bits: int) -> BlockTable:
+    """Compute the table of a law to so many bits.
+
+    Lower bounds are carried along; how far below they are at most is known beforehand (docs/proofs/exact-noise.md).
+    """
     work = bits + 64
     weight, total, small = 1 << work, 0, 1 << 60
     ratio, ratio_high = exp_bounds(law.loss_above_block(0, law.width), law.denominator, work)
@@ -195,7 +190,8 @@ def _table(law: BlockLaw, bits: int) -> BlockTable:
 
 @lru_cache(maxsize=256)
 def _arrays(law: BlockLaw, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    table = law.table(bits)
+    """Return the table as arrays, for at most 62 bits."""
+    table = tabulate_blocks(law, bits)
     below, above, kept = (
         np.array(column, dtype=np.int64) for column in (table.edge_below, table.edge_above, table.surely_kept)
     )
@@ -280,7 +276,7 @@ class ExactNoise(source.NoiseSource):
 
     def _magnitudes(self, law: BlockLaw, count: int) -> NDArray[np.int64]:
         """Propose so many points and return those that are kept."""
-        below, above, kept = law.arrays(self._look)
+        below, above, kept = _arrays(law, self._look)
         position = self._looks(count)
         block = np.searchsorted(above, position, side="right").astype(np.int64) - 1
         last = len(kept) - 1
@@ -305,7 +301,7 @@ class ExactNoise(source.NoiseSource):
         bits = self._look
         while True:
             position, bits = self._more(position, bits)
-            table = law.table(bits)
+            table = tabulate_blocks(law, bits)
             block = bisect_right(table.edge_above, position) - 1
             if block < len(table.surely_kept) and position < table.edge_below[block + 1]:
                 return block

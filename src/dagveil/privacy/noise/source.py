@@ -29,14 +29,6 @@ class NoiseSource(Protocol):
     def private(self) -> bool:
         """False for a seeded source: "seeded: not private"."""
 
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        """Smallest variance at or above the wanted one that every source realises exactly."""
-        return representable_variance(variance)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        """Smallest scale at or above the wanted one that every source realises exactly."""
-        return representable_scale(scale)
-
     def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw integers with probability in proportion to exp(−y²/(2 variance))."""
 
@@ -51,7 +43,7 @@ class NoiseSource(Protocol):
 
 
 def representable_scale(scale: Fraction) -> Fraction:
-    """Smallest number with 21 significant bits at or above the scale."""
+    """Smallest scale at or above this one that every source realises exactly: a number with 21 significant bits."""
     checked_scale(scale)
     # with this unit the scale lies between 2^19 and 2^21 units: 21 bits before the point, or one bit fewer
     shift = SCALE_BITS - 1 - (scale.numerator.bit_length() - scale.denominator.bit_length())
@@ -62,7 +54,7 @@ def representable_scale(scale: Fraction) -> Fraction:
 
 
 def representable_variance(variance: Fraction) -> Fraction:
-    """Smallest square of a number with 21 significant bits at or above the variance."""
+    """Smallest variance at or above this one that every source realises: a square of such a scale."""
     checked_variance(variance)
     # The root is rounded up to a fine grid that contains every 21-bit number of its size, then to 21 bits: rounding
     # up twice onto nested grids is rounding up once.

@@ -16,20 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.graphs import pag
+from dagveil.graphs.cpdag import list_bits
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.pag import (
-    ARROW,
-    CIRCLE,
-    NONE,
-    TAIL,
-    Ends,
-    MixedGraph,
-    OrientationRules,
-    find_possible_ancestors,
-    name_ends,
-)
 from dagveil.search.constraint.arrows import ArrowSettings, Triple, climb_orientations, weigh_colliders, weigh_sets
-from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, list_bits
+from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings
 
 Joint = tuple[int, int]
 """Whether an edge has an arrowhead at its first and at its second end: 1 or 0."""
@@ -69,7 +60,7 @@ def orient_ancestral(
     levels: SkeletonSettings,
     settings: AncestralSettings,
     knowledge: Knowledge,
-) -> MixedGraph:
+) -> pag.MixedGraph:
     """Return the PAG that agrees best with the evidence on colliders.
 
     - `skeleton`: what tests have found; edges that hidden causes put between two columns go.
@@ -79,10 +70,12 @@ def orient_ancestral(
     further = _separate_further(evidence, skeleton, levels, settings, ends, knowledge)
     if further is not skeleton:
         ends = _find_marks(evidence, further, settings, knowledge)
-    return name_ends(evidence.columns, ends)
+    return pag.name_ends(evidence.columns, ends)
 
 
-def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralSettings, knowledge: Knowledge) -> Ends:
+def _find_marks(
+    evidence: Independence, skeleton: Skeleton, settings: AncestralSettings, knowledge: Knowledge
+) -> pag.Ends:
     """Mark colliders and what is known, and close the marks under the rules."""
     names = evidence.columns
     weighed = weigh_colliders(evidence, skeleton, settings.arrows, with_separators=True)
@@ -92,12 +85,12 @@ def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralS
     doubtful = {triple for triple, weight in weighed.items() if abs(weight) < settings.doubt}.difference(colliders)
     for x, z, y in colliders:
         for end in (x, y):
-            ends[end, z] = ARROW if ends[end, z] == CIRCLE else ends[end, z]
+            ends[end, z] = pag.ARROW if ends[end, z] == pag.CIRCLE else ends[end, z]
 
     def decide(first: int, between: tuple[int, ...], b: int, c: int) -> bool | None:
         if len(between) > LONGEST_PATH:
             return None
-        near = np.flatnonzero((ends[first] != NONE) | (ends[c] != NONE)).tolist()
+        near = np.flatnonzero((ends[first] != pag.NONE) | (ends[c] != pag.NONE)).tolist()
         others: list[int] = sorted(set(near) - {first, c, b, *between})
         sets = [tuple(sorted(between)), *(tuple(sorted((*between, other))) for other in others)]
         questions = [(first, c, given) for given in sets]
@@ -105,17 +98,17 @@ def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralS
         weight = weigh_sets(evidence, questions, [0, len(sets)], settings.arrows)[0]
         return None if abs(weight) < settings.price else weight > 0
 
-    return OrientationRules(ends, decide, selection=settings.selection, doubtful=doubtful).close()
+    return pag.OrientationRules(ends, decide, selection=settings.selection, doubtful=doubtful).close()
 
 
-def mark_knowledge(names: tuple[str, ...], adjacency: NDArray[np.bool_], knowledge: Knowledge) -> Ends:
+def mark_knowledge(names: tuple[str, ...], adjacency: NDArray[np.bool_], knowledge: Knowledge) -> pag.Ends:
     """Return what knowledge says of edges: an arrowhead at a column that cannot cause the other, a tail at a cause."""
-    ends: Ends = np.where(adjacency, CIRCLE, NONE).astype(np.int8)
+    ends: pag.Ends = np.where(adjacency, pag.CIRCLE, pag.NONE).astype(np.int8)
     for start, end in np.argwhere(adjacency).tolist():
         if (names[end], names[start]) in knowledge.required:
-            ends[start, end] = TAIL
+            ends[start, end] = pag.TAIL
         elif not knowledge.allows(names[end], names[start]):
-            ends[start, end] = ARROW
+            ends[start, end] = pag.ARROW
     return ends
 
 
@@ -223,7 +216,7 @@ def _separate_further(
     skeleton: Skeleton,
     levels: SkeletonSettings,
     settings: AncestralSettings,
-    ends: Ends,
+    ends: pag.Ends,
     knowledge: Knowledge,
 ) -> Skeleton:
     """Try sets with nodes that are nobody's neighbours, which only hidden causes can make necessary.
@@ -234,10 +227,10 @@ def _separate_further(
     names = evidence.columns
     adjacency, separators, p_values = skeleton.adjacency.copy(), dict(skeleton.separators), dict(skeleton.p_values)
     for x, y in skeleton.edges():
-        if knowledge.requires(names[x], names[y]) or TAIL in (ends[x, y], ends[y, x]):
+        if knowledge.requires(names[x], names[y]) or pag.TAIL in (ends[x, y], ends[y, x]):
             continue
         near = [set(np.flatnonzero(skeleton.adjacency[end]).tolist()) for end in (x, y)]
-        causes, tried = find_possible_ancestors(ends, (x, y)), set[tuple[int, ...]]()
+        causes, tried = pag.find_possible_ancestors(ends, (x, y)), set[tuple[int, ...]]()
         for start, end in ((x, y), (y, x)):
             reached = (_find_collided(ends, start) & causes) - {end}
             beyond = reached - near[0] - near[1]
@@ -251,16 +244,16 @@ def _separate_further(
     return skeleton if len(separators) == len(skeleton.separators) else Skeleton(adjacency, separators, p_values)
 
 
-def _find_collided(ends: Ends, start: int) -> set[int]:
+def _find_collided(ends: pag.Ends, start: int) -> set[int]:
     """Return the neighbours of a node, and the nodes to which a path of colliders leads from it."""
     found = set(np.flatnonzero(ends[start]).tolist())
-    walks = [node for node in found if ends[start, node] == ARROW]
+    walks = [node for node in found if ends[start, node] == pag.ARROW]
     while walks:
         node = walks.pop()
-        for after in np.flatnonzero(ends[:, node] == ARROW).tolist():
+        for after in np.flatnonzero(ends[:, node] == pag.ARROW).tolist():
             if after != start and after not in found:
                 found.add(after)
-                walks += [after] if ends[node, after] == ARROW else []
+                walks += [after] if ends[node, after] == pag.ARROW else []
     return found
 
 

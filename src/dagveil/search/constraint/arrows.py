@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
-from dagveil.graphs.cpdag import Arc, Cpdag, Dag, Pair, find_extension, nearest_extension, sort_topologically
+from dagveil.graphs import cpdag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.skeleton import Skeleton, list_bits, list_neighbours
+from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
 
 
-def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, knowledge: Knowledge) -> Cpdag:
+def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, knowledge: Knowledge) -> cpdag.Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that the separating sets speak for.
 
     - `columns`: names, in the order of the skeleton's positions.
@@ -39,22 +39,22 @@ def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, know
     found = [((columns[x], columns[z]), (columns[y], columns[z])) for _, x, z, y in colliders]
     arrows = {arc for both in found for arc in both}
     opposed = any((effect, cause) in arrows for cause, effect in arrows)
-    if opposed or find_extension(columns, arrows, _without(pairs, arrows)) is None:
+    if opposed or cpdag.find_extension(columns, arrows, _without(pairs, arrows)) is None:
         arrows = _strongest_first(columns, found)
-    dag = Dag(columns, nearest_extension(columns, arrows, _without(pairs, arrows)))
+    dag = cpdag.Dag(columns, cpdag.nearest_extension(columns, arrows, _without(pairs, arrows)))
     return knowledge.orient(dag.cpdag())
 
 
-def _strongest_first(columns: tuple[str, ...], colliders: list[tuple[Arc, Arc]]) -> set[Arc]:
-    arrows: set[Arc] = set()
+def _strongest_first(columns: tuple[str, ...], colliders: list[tuple[cpdag.Arc, cpdag.Arc]]) -> set[cpdag.Arc]:
+    arrows: set[cpdag.Arc] = set()
     for both in colliders:
         trial = arrows | set(both)
-        if not any((effect, cause) in trial for cause, effect in both) and sort_topologically(columns, trial):
+        if not any((effect, cause) in trial for cause, effect in both) and cpdag.sort_topologically(columns, trial):
             arrows = trial
     return arrows
 
 
-def _without(pairs: set[Pair], arrows: set[Arc]) -> set[Pair]:
+def _without(pairs: set[cpdag.Pair], arrows: set[cpdag.Arc]) -> set[cpdag.Pair]:
     return pairs - {frozenset(arc) for arc in arrows}
 
 
@@ -75,12 +75,12 @@ class ArrowSettings:
 
 def orient_by_evidence(
     evidence: Independence, skeleton: Skeleton, settings: ArrowSettings, knowledge: Knowledge
-) -> Cpdag:
+) -> cpdag.Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that agrees best with the evidence on colliders."""
     names = evidence.columns
     weights = weigh_colliders(evidence, skeleton, settings)
     edges = climb_orientations(names, skeleton, weights, settings, knowledge)
-    found = Dag(names, frozenset((names[a], names[b]) for a, b in edges)).cpdag()
+    found = cpdag.Dag(names, frozenset((names[a], names[b]) for a, b in edges)).cpdag()
     return found if knowledge == Knowledge.none() else knowledge.orient(found)
 
 
@@ -202,7 +202,7 @@ class _Climb:
                 best_score, best_parents = score, parents
             if best_score > highest - 1e-9:
                 break
-        return [(a, b) for b in range(self._d) for a in list_bits(best_parents[b])]
+        return [(a, b) for b in range(self._d) for a in cpdag.list_bits(best_parents[b])]
 
     def _starts(self, restarts: int) -> Iterator[list[int]]:
         """Yield the greedy starts, and then random ones."""
@@ -254,7 +254,7 @@ class _Climb:
         named = {(names[cause], names[effect]) for cause, effect in arrows}
         loose = pairs - {frozenset(arc) for arc in named}
         parents = [0] * self._d
-        for first, second in nearest_extension(names, named, loose):
+        for first, second in cpdag.nearest_extension(names, named, loose):
             parents[self._place[second]] |= 1 << self._place[first]
         return parents
 
@@ -324,12 +324,4 @@ class _Climb:
 
     def _reaches(self, start: int, goal: int, parents: list[int]) -> bool:
         """Tell whether `goal` has `start` among its ancestors; with the arc goal → start that closes a cycle."""
-        seen = frontier = parents[goal]
-        target = 1 << start
-        while frontier and not seen & target:
-            node = (frontier & -frontier).bit_length() - 1
-            frontier &= frontier - 1
-            new = parents[node] & ~seen
-            seen |= new
-            frontier |= new
-        return bool(seen & target)
+        return bool(cpdag.follow(parents, parents[goal], wanted=1 << start) >> start & 1)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.graphs.cpdag import follow, list_bits
 from dagveil.graphs.knowledge import Knowledge
 
 Bools = NDArray[np.bool_]
@@ -106,15 +107,6 @@ def list_neighbours(adjacency: Bools) -> list[list[int]]:
     return neighbours
 
 
-def list_bits(mask: int) -> list[int]:
-    """Return the positions of the bits of a mask, in ascending order."""
-    bits = []
-    while mask:
-        bits.append((mask & -mask).bit_length() - 1)
-        mask &= mask - 1
-    return bits
-
-
 def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
     """Find the skeleton.
 
@@ -132,16 +124,15 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
     names = evidence.columns
     d = len(names)
     adjacency = np.zeros((d, d), dtype=bool)
-    x, y = np.triu_indices(d, 1)
+    questions = Questions.pairs(d)
     if knowledge != Knowledge.none():
-        asked = []
+        asked: list[tuple[int, int, tuple[int, ...]]] = []
         for a, b in combinations(range(d), 2):
             if knowledge.requires(names[a], names[b]):
                 adjacency[a, b] = adjacency[b, a] = True
             elif not knowledge.excludes(names[a], names[b]):
-                asked.append((a, b))
-        x, y = np.array(asked, dtype=np.intp).reshape(len(asked), 2).T
-    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+                asked.append((a, b, ()))
+        questions = Questions.of(asked)
     pairs = len(questions)
     known = evidence.answers(questions)
     if not known.all():
@@ -169,15 +160,14 @@ def bound_false_edges(
 
     Returns settings that keep the bound, and the number of pairs that would pass.
     """
-    x, y = np.triu_indices(len(evidence.columns), 1)
-    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-    questions = questions.select(evidence.answers(questions))
+    pairs = Questions.pairs(len(evidence.columns))
+    questions = pairs.select(evidence.answers(pairs))
     if not len(questions):
         return settings, 0.0
     draws, rng = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PAIRS // len(questions))), np.random.default_rng(2)
     null = evidence.null_p_values(questions, draws, rng)
     # pairs that were measured may have been chosen among all, by what the rows hold: as if all had been
-    null = np.sort(np.hstack([null, rng.random((draws, len(x) - len(questions)))]), axis=1)
+    null = np.sort(np.hstack([null, rng.random((draws, len(pairs) - len(questions)))]), axis=1)
     share = min(settings.false_share, false_edges)
     while True:
         level = settings.marginal_level
@@ -190,9 +180,8 @@ def bound_false_edges(
 
 def marginal_level(evidence: Independence, settings: SkeletonSettings) -> float:
     """Return the level of the marginal test on this evidence."""
-    x, y = np.triu_indices(len(evidence.columns), 1)
-    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-    return screening_level(settings, evidence.test(questions.select(evidence.answers(questions))).p_value, len(x))
+    pairs = Questions.pairs(len(evidence.columns))
+    return screening_level(settings, evidence.test(pairs.select(evidence.answers(pairs))).p_value, len(pairs))
 
 
 def screening_level(settings: SkeletonSettings, p_values: NDArray[np.float64], pairs: int) -> float:
@@ -209,8 +198,7 @@ def count_discoveries(p_values: NDArray[np.float64], share: float) -> NDArray[np
     """Return how many of these p-values, ascending in each row, Benjamini and Hochberg's rule takes."""
     rank = np.arange(1, p_values.shape[1] + 1)
     passes = p_values <= share * rank / max(p_values.shape[1], 1)
-    counts: NDArray[np.intp] = np.where(passes, rank, 0).max(axis=1, initial=0)
-    return counts
+    return np.asarray(np.where(passes, rank, 0).max(axis=1, initial=0))
 
 
 def candidate_sets(
@@ -423,15 +411,7 @@ class _Reach:
         return self._finds(x, wanted, without=y) and self._finds(y, wanted, without=x)
 
     def _finds(self, node: int, wanted: int, without: int) -> bool:
-        left = ((1 << len(self._masks)) - 1) & ~(1 << without)
-        part = frontier = 1 << node
-        while frontier and wanted & ~part:
-            next_node = (frontier & -frontier).bit_length() - 1
-            frontier &= frontier - 1
-            new = self._masks[next_node] & left & ~part
-            part |= new
-            frontier |= new
-        return not wanted & ~part
+        return not wanted & ~follow(self._masks, 1 << node, ~(1 << without), wanted)
 
     def _part(self, node: int, without: int) -> int:
         """Return the connected part of a node in the graph without another one."""
@@ -455,13 +435,7 @@ class _Reach:
             left &= ~(1 << without)
         parts = []
         while left:
-            part = frontier = left & -left
-            while frontier:
-                node = (frontier & -frontier).bit_length() - 1
-                frontier &= frontier - 1
-                new = self._masks[node] & left & ~part
-                part |= new
-                frontier |= new
+            part = follow(self._masks, left & -left, left)
             parts.append(part)
             left &= ~part
         self._parts[without] = parts

@@ -8,7 +8,6 @@ touched are listed and asked again. Of the many edges that could come, only thos
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import LocalScore
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, list_bits
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.score.operators import (
     Exchange,
@@ -28,7 +27,6 @@ from dagveil.search.score.operators import (
     Kind,
     Operator,
     Pattern,
-    bits,
     insert_cliques,
     list_deletes,
     list_turns,
@@ -75,7 +73,7 @@ class FamilyGains:
                 by_order.setdefault(key[2].bit_count(), set()).add(key)
         for keys in by_order.values():
             ordered = sorted(keys)
-            asked = Questions.of([(a, b, tuple(bits(mask))) for a, b, mask in ordered])
+            asked = Questions.of([(a, b, tuple(list_bits(mask))) for a, b, mask in ordered])
             self._single.update(zip(ordered, self._ask(asked).tolist(), strict=True))
 
     def worth(self, family: Family) -> float:
@@ -113,7 +111,7 @@ class FamilyGains:
         # both directions of an edge are one question, so no question is asked twice
         key = (np.repeat(sets, counts) * self.size + np.minimum(nodes, heads)) * self.size + np.maximum(nodes, heads)
         unique, place = np.unique(key, return_inverse=True)
-        given = np.array([list(bits(mask)) for mask in numbers], dtype=np.intp).reshape(len(numbers), -1)
+        given = np.array([list(list_bits(mask)) for mask in numbers], dtype=np.intp).reshape(len(numbers), -1)
         which, pair = np.divmod(unique, self.size**2)
         x, y = np.divmod(pair, self.size)
         gains = self._ask(Questions(x, y, given[which]))[place.reshape(-1)]
@@ -164,22 +162,17 @@ class GesSettings:
     - `most_parents`: a node gets no more parents than this.
     - `phases`: kinds of steps, in the order in which they are tried.
     - `most_steps`: steps after which the search stops where it is; None sets no bound.
-    - `seconds`: time after which the search stops where it is; None sets no bound, so that results do not hang on the
-      machine.
     """
 
     most_parents: int = 5
     phases: tuple[Kind, ...] = (Kind.INSERT, Kind.DELETE, Kind.TURN)
     most_steps: int | None = None
-    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.most_parents < 1:
             raise MethodError(f"most_parents is {self.most_parents}; choose at least 1")
         if self.most_steps is not None and self.most_steps < 0:
             raise MethodError(f"most_steps is {self.most_steps}; choose at least 0, or None for no bound")
-        if self.seconds is not None and not self.seconds >= 0:
-            raise MethodError(f"seconds is {self.seconds:g}; choose at least 0, or None for no bound")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +211,6 @@ class _Climb:
     steps: list[Step] = field(default_factory=list)
     seen: set[Pattern] = field(default_factory=set)
     taken: Counter[Surroundings] = field(default_factory=Counter)
-    deadline: float = np.inf
 
     def run(self) -> None:
         """Climb until no phase finds anything to do."""
@@ -232,7 +224,7 @@ class _Climb:
     def is_over(self) -> bool:
         """Tell whether a bound was reached."""
         most = self.settings.most_steps
-        return time.monotonic() > self.deadline or (most is not None and len(self.steps) >= most)
+        return most is not None and len(self.steps) >= most
 
     def climb(self, kind: Kind) -> bool:
         """Take steps of one kind as long as one gains; tell whether any was taken."""
@@ -242,7 +234,7 @@ class _Climb:
         if kind is Kind.INSERT:
             self.list_inserts(line, range(d), ())
         else:
-            self.list_others(line, ((x, y) for y in range(d) for x in bits(near[y])))
+            self.list_others(line, ((x, y) for y in range(d) for x in list_bits(near[y])))
         taken = False
         while line.heap and not self.is_over():
             step = self.take_best(line)
@@ -302,13 +294,13 @@ class _Climb:
             free = self.open[y] & ~p.near[y] & ~(1 << y)
             # nodes that are no neighbours of y's neighbours all have the same cliques
             close = 0
-            for v in bits(p.flat[y]):
+            for v in list_bits(p.flat[y]):
                 close |= p.near[v]
             far = places_of(free & ~close, d)
             if len(far):
                 for clique in insert_cliques(p, int(far[0]), y, most):
                     want(far, y, clique)
-            for x in bits(free & close):
+            for x in list_bits(free & close):
                 for clique in insert_cliques(p, x, y, most):
                     want(np.array([x], dtype=np.intp), y, clique)
         for x, y in pairs:
@@ -399,19 +391,19 @@ class Change:
             changed |= 1 << v
         heads = changed
         for v, ends in moved.items():
-            for y in bits(after.flat[v] & ~heads):
+            for y in list_bits(after.flat[v] & ~heads):
                 if ends & after.flat[y]:
                     heads |= 1 << y
-        return cls(before, after, moved, changed, tuple(bits(heads)))
+        return cls(before, after, moved, changed, tuple(list_bits(heads)))
 
     def tails(self) -> Iterator[Pair]:
         """Yield the ordered pairs (x, y), y no head, where x has come next to a neighbour of y or has left it."""
         heads = set(self.heads)
         for x, ends in self.moved.items():
             beside = 0
-            for v in bits(ends):
+            for v in list_bits(ends):
                 beside |= self.after.flat[v]
-            for y in bits(beside & ~(1 << x)):
+            for y in list_bits(beside & ~(1 << x)):
                 if y not in heads:
                     yield x, y
 
@@ -420,7 +412,7 @@ class Change:
         heads = set(self.heads)
         for y, (old, new) in enumerate(zip(self.before.near, self.after.near, strict=True)):
             near = old | new
-            yield from ((x, y) for x in bits(near if y in heads else near & self.changed))
+            yield from ((x, y) for x in list_bits(near if y in heads else near & self.changed))
 
 
 def greedy_equivalence_search(
@@ -465,9 +457,8 @@ def search_steps(
     place = {name: i for i, name in enumerate(columns)}
     ends = [(place[cause], place[effect]) for cause, effect in knowledge.required]
     required = frozenset((min(pair), max(pair)) for pair in ends)
-    deadline = np.inf if settings.seconds is None else time.monotonic() + settings.seconds
     begin = _start(columns, knowledge, start)
-    climb = _Climb(settings, open_pairs, required, begin, FamilyGains(score, d), deadline=deadline)
+    climb = _Climb(settings, open_pairs, required, begin, FamilyGains(score, d))
     climb.run()
     return climb.steps
 

@@ -8,10 +8,11 @@ from the graph of the tests and stays inside its skeleton.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from dagveil.errors import MethodError
 from dagveil.evidence.joint import JointEvidence
@@ -23,6 +24,10 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.skeleton import BLURRED, Skeleton
 from dagveil.search.score.ges import GesSettings, greedy_equivalence_search
 from dagveil.search.score.operators import Kind
+
+JOINING_LEVEL = 0.01
+"""Inside a skeleton, an edge between parts of the graph that nothing else connects needs only this level: no set could
+have explained it."""
 
 
 class Room(enum.Enum):
@@ -37,20 +42,11 @@ class ScoreSearchSettings:
     """Constants of the search; docs/methods/measure-ges.md tells how they were chosen.
 
     - `room`: where edges may come; None decides by the kind of evidence.
-    - `joining_level`: inside a skeleton, an edge between parts of the graph that nothing else connects needs only this
-      level: no set could have explained it.
-    - `ges`: bounds of the greedy search.
     - `level`: an edge must bring what a marginal test at this level asks for; 1 asks for nothing.
     """
 
     room: Room | None = None
-    joining_level: float = 0.01
-    ges: GesSettings = field(default_factory=GesSettings)
     level: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.joining_level < 1.0:
-            raise MethodError(f"joining_level is {self.joining_level:g}; choose a number between 0 and 1, such as 0.01")
 
 
 def choose_room(evidence: Independence, settings: ScoreSearchSettings) -> Room:
@@ -70,12 +66,12 @@ def search_by_score(
     settings = settings or ScoreSearchSettings()
     score = noise_aware_score(evidence, settings.level)
     if choose_room(evidence, settings) is Room.FREE:
-        return greedy_equivalence_search(score, evidence.columns, knowledge, settings.ges)
+        return greedy_equivalence_search(score, evidence.columns, knowledge)
     if tested is None:
         raise MethodError("a search inside a skeleton needs the graph of the tests; give `tested`, or take room=free")
     within = _adjacency(tested, evidence.columns)
-    graph = greedy_equivalence_search(score, evidence.columns, knowledge, settings.ges, within, tested)
-    return _join_parts(score, graph, knowledge, settings, within)
+    graph = greedy_equivalence_search(score, evidence.columns, knowledge, None, within, tested)
+    return _join_parts(score, graph, knowledge, min(JOINING_LEVEL, settings.level), within)
 
 
 DOUBTED = 0.05
@@ -103,13 +99,13 @@ def restore_edges(evidence: PairEvidence, knowledge: Knowledge, skeleton: Skelet
 
 
 def _join_parts(
-    score: EvidenceScore, graph: Cpdag, knowledge: Knowledge, settings: ScoreSearchSettings, within: NDArray[np.bool_]
+    score: EvidenceScore, graph: Cpdag, knowledge: Knowledge, level: float, within: NDArray[np.bool_]
 ) -> Cpdag:
     """Add edges between parts of the graph, the best one first, until none reaches the level."""
-    lenient = lenient_score(score, min(settings.joining_level, settings.level))
-    one_step = replace(settings.ges, phases=(Kind.INSERT,), most_steps=1)
+    lenient = lenient_score(score, level)
+    one_step = GesSettings(phases=(Kind.INSERT,), most_steps=1)
     while True:
-        part = _parts(graph)
+        part = connected_components(_adjacency(graph, score.columns), directed=False)[1]
         apart = within & (part[:, None] != part[None, :])
         joined = graph
         if apart.any():
@@ -117,20 +113,6 @@ def _join_parts(
         if joined == graph:
             return graph
         graph = joined
-
-
-def _parts(graph: Cpdag) -> NDArray[np.intp]:
-    """Give the connected parts of a graph numbers; return that of each node."""
-    part = np.full(len(graph.nodes), -1, dtype=np.intp)
-    place = {name: i for i, name in enumerate(graph.nodes)}
-    for number, name in enumerate(graph.nodes):
-        waiting = [name] if part[place[name]] < 0 else []
-        while waiting:
-            node = waiting.pop()
-            if part[place[node]] < 0:
-                part[place[node]] = number
-                waiting.extend(graph.adjacent(node))
-    return part
 
 
 def _adjacency(graph: Cpdag, columns: tuple[str, ...]) -> NDArray[np.bool_]:

@@ -15,8 +15,7 @@ from scipy import special
 
 from dagveil.evidence.moments import SMALLEST_VARIANCE, NoisyCovariance
 from dagveil.evidence.scores import moment_penalties
-from dagveil.search.score.notears import NotearsSettings, find_weights, raise_eigenvalues
-from dagveil.search.score.threshold import pose, weights_to_dag
+from dagveil.search.score.notears import NotearsSettings, find_weights, pose, raise_eigenvalues, weights_to_dag
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.scores import LocalScore
-from dagveil.graphs.cpdag import Dag
-from dagveil.search.score.operators import bits
+from dagveil.graphs.cpdag import Dag, follow, list_bits
 
 Bools = NDArray[np.bool_]
 
@@ -27,15 +26,12 @@ class Asked(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names, in the order that positions refer to."""
-        ...
 
     def answers(self, questions: Questions) -> Bools:
         """Tell which questions can be answered at all."""
-        ...
 
     def test(self, questions: Questions) -> Answers:
         """Test each question."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ def climb_hill(score: LocalScore, within: Bools, settings: MmhcSettings) -> Dag:
         best, chosen = 1e-9, None
         for changes in _list_steps(parents, pairs, settings.most_parents):
             gain = sum(
-                score.score(node, tuple(bits(mask))) - score.score(node, tuple(bits(parents[node])))
+                score.score(node, tuple(list_bits(mask))) - score.score(node, tuple(list_bits(parents[node])))
                 for node, mask in changes.items()
             )
             if gain > best:
@@ -87,7 +83,7 @@ def climb_hill(score: LocalScore, within: Bools, settings: MmhcSettings) -> Dag:
             break
         for node, mask in chosen.items():
             parents[node] = mask
-    return Dag(names, frozenset((names[p], names[v]) for v, mask in enumerate(parents) for p in bits(mask)))
+    return Dag(names, frozenset((names[p], names[v]) for v, mask in enumerate(parents) for p in list_bits(mask)))
 
 
 class _Answers:
@@ -144,21 +140,14 @@ def _list_steps(parents: list[int], pairs: list[tuple[int, int]], most_parents: 
                 less = parents[effect] & ~(1 << cause)
                 yield {effect: less}
                 turned = parents[cause] | 1 << effect
-                if turned.bit_count() <= most_parents and not _reaches(parents, cause, effect, less):
+                if turned.bit_count() <= most_parents and not _reaches(parents, cause, less):
                     yield {effect: less, cause: turned}
             elif not parents[cause] >> effect & 1:
                 more = parents[effect] | 1 << cause
-                if more.bit_count() <= most_parents and not _reaches(parents, effect, cause, parents[cause]):
+                if more.bit_count() <= most_parents and not _reaches(parents, effect, parents[cause]):
                     yield {effect: more}
 
 
-def _reaches(parents: list[int], start: int, goal: int, parents_of_goal: int) -> bool:
-    """Tell whether `start` is an ancestor of `goal`, whose parents are given."""
-    seen = frontier = parents_of_goal
-    while frontier and not seen >> start & 1:
-        node = (frontier & -frontier).bit_length() - 1
-        frontier &= frontier - 1
-        new = parents[node] & ~seen
-        seen |= new
-        frontier |= new
-    return bool(seen >> start & 1)
+def _reaches(parents: list[int], start: int, parents_of_goal: int) -> bool:
+    """Tell whether `start` is an ancestor of the node with these parents."""
+    return bool(follow(parents, parents_of_goal, wanted=1 << start) >> start & 1)

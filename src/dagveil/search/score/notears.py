@@ -4,6 +4,9 @@ Zheng, Aragam, Ravikumar and Xing, *DAGs with NO TEARS*, 2018. The loss ½ tr((I
 through their second moments S, so the cost does not grow with their number, and a noisy S that was released once
 serves every iteration, every restart and every setting. Measures of cycles look at A = W∘W and add up closed walks with
 positive weights: the exponential tr(exp A) − d = Σ tr(Aᵏ)/k!, the log-determinant −ln det(sI − A) + d ln s.
+
+Which entries are edges, and what noise asks of the penalty and of the threshold, follows from public facts and the
+noisy matrix, never from rows and never from a true graph; docs/methods/notears.md derives it.
 """
 
 from __future__ import annotations
@@ -11,15 +14,16 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
+from scipy import optimize, special
 from scipy.linalg import lapack
 
-from dagveil.errors import MethodError
+from dagveil.errors import GraphError, MethodError
+from dagveil.evidence.moments import NoisyCovariance
 from dagveil.graphs.knowledge import Knowledge
 
 Floats = NDArray[np.float64]
@@ -182,6 +186,8 @@ PATH_LEVELS = (1.0, 0.9, 0.8, 0.7, 0.6)
 
 PATH_FACTOR = 10.0  # by how much the loss loses weight against cycles from one round of the central path to the next
 UNIT_QUANTILE = 0.1  # columns of small variance tell the unit of the loss: they are near pure error
+CYCLE_TOLERANCE = 1e-8  # the optimisation ends when tr(exp(W∘W)) − d is at most this
+LARGEST_RHO = 1e16  # it also ends when cycles weigh this many times more than at the start
 TOO_LARGE = 1e100  # stands for infinity where L-BFGS-B needs a number
 
 
@@ -191,26 +197,16 @@ class NotearsSettings:
 
     - `penalty`: λ, the price of a unit of absolute weight.
     - `acyclicity`: measure of cycles.
-    - `cycle_tolerance`: the optimisation ends when tr(exp(W∘W)) − d is at most this.
-    - `largest_rho`: it also ends when cycles weigh this many times more than at the start.
-    - `most_rounds`: it also ends after this many rounds.
-    - `eigenvalue_floor`: smaller eigenvalues of the covariance are raised to this first. A noisy matrix needs a
-      positive floor: with a negative eigenvalue the loss has no minimum.
+    - `most_rounds`: the optimisation ends after this many rounds, if not before.
     """
 
     penalty: float = 0.1
     acyclicity: Acyclicity = Acyclicity.LOG_DETERMINANT
-    cycle_tolerance: float = 1e-8
-    largest_rho: float = 1e16
     most_rounds: int = 100
-    eigenvalue_floor: float = 0.0
 
     def __post_init__(self) -> None:
-        least_of = {"penalty": 0.0, "cycle_tolerance": 0.0, "largest_rho": 1.0, "eigenvalue_floor": 0.0}
-        for name, least in least_of.items():
-            value = getattr(self, name)
-            if not least <= value < math.inf:
-                raise MethodError(f"{name} is {value:g}; choose a number of {least:g} or more")
+        if not 0.0 <= self.penalty < math.inf:
+            raise MethodError(f"penalty is {self.penalty:g}; choose a number of 0 or more")
         if self.most_rounds < 1:
             raise MethodError(f"most_rounds is {self.most_rounds}; choose 1 or more")
 
@@ -227,6 +223,8 @@ class Weights:
 
 def find_weights(covariance: Floats, settings: NotearsSettings, forbidden: Bools | None = None) -> Weights:
     """Minimise ½ tr((I − W)ᵀ S (I − W)) + λ Σ|W| over weights without cycles.
+
+    Negative eigenvalues of S are raised to 0 first, since the loss has no minimum with one; noise needs a higher floor.
 
     Which of several optima is reached hangs on rounding, so columns are taken in an order of their own: by the sum of
     their covariances, which is added up alike wherever they stand.
@@ -247,7 +245,7 @@ def find_weights(covariance: Floats, settings: NotearsSettings, forbidden: Bools
     entries = np.flatnonzero(free[sort])
     if not len(entries):
         return Weights(np.zeros((d, d)), 0.0, 0, 0)
-    problem = _Problem(raise_eigenvalues(covariance[sort], settings.eigenvalue_floor), entries)
+    problem = _Problem(raise_eigenvalues(covariance[sort], 0.0), entries)
     follow = _follow_lagrangian if settings.acyclicity is Acyclicity.EXPONENTIAL else _follow_path
     found = follow(problem, settings)
     return replace(found, matrix=found.matrix[restore])
@@ -317,12 +315,12 @@ def _follow_lagrangian(problem: _Problem, settings: NotearsSettings) -> Weights:
             found = optimize.minimize(price, point, jac=True, method="L-BFGS-B", bounds=bounds)
             evaluations += int(found.nfev)
             left, _ = measure_by_exponential(problem.weights(found.x[:size] - found.x[size:]))
-            if left <= 0.25 * violation or rho >= settings.largest_rho:
+            if left <= 0.25 * violation or rho >= LARGEST_RHO:
                 break
             rho *= 10.0
         point, violation = found.x, left
         multiplier += rho * violation
-        if violation <= settings.cycle_tolerance or rho >= settings.largest_rho:
+        if violation <= CYCLE_TOLERANCE or rho >= LARGEST_RHO:
             break
     return Weights(problem.weights(point[:size] - point[size:]), violation, rounds, evaluations)
 
@@ -340,7 +338,7 @@ def _follow_path(problem: _Problem, settings: NotearsSettings) -> Weights:
     point = np.zeros(len(problem.entries))
     violation = math.inf
     rounds = evaluations = 0
-    while rounds < settings.most_rounds and violation > settings.cycle_tolerance and rho < settings.largest_rho:
+    while rounds < settings.most_rounds and violation > CYCLE_TOLERANCE and rho < LARGEST_RHO:
         level = PATH_LEVELS[min(rounds, len(PATH_LEVELS) - 1)]
 
         def price(parts: Floats, rho: float = rho, level: float = level) -> tuple[float, Floats]:
@@ -358,3 +356,96 @@ def _follow_path(problem: _Problem, settings: NotearsSettings) -> Weights:
         violation, _ = measure_by_exponential(problem.weights(point))
         rho *= PATH_FACTOR
     return Weights(problem.weights(point), violation, rounds, evaluations)
+
+
+LEVEL = 0.05  # chance of one false edge among all, for which Bonferroni's quantile is taken
+THRESHOLD_SHARE = 0.5
+"""Share of that quantile's error which an edge must exceed: the penalty has taken the rest from false edges already."""
+
+SMALLEST_EFFECT = 0.05
+"""Effects below this many spreads per spread are no edges, however little noise there is: optimisation leaves some."""
+
+SMALLEST_PENALTY = 0.03
+"""The penalty in units of an error's variance, however little noise there is: it keeps weak detours out."""
+
+SMALLEST_EIGENVALUE = 1e-3  # floor for the eigenvalues of the scaled covariance when noise asks for less
+RESIDUAL_SHARE = 0.5  # share of a scaled column's variance that is taken for its error where nothing is known yet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyProblem:
+    """What NOTEARS needs to know about noisy moments."""
+
+    covariance: Floats  # in the chosen units, with its eigenvalues raised above the noise
+    scales: Floats  # spread of each column in these units; a threshold is meant for weights in spreads per spread
+    penalty: float  # for `NotearsSettings`
+    threshold: float  # for `weights_to_dag`, with `scales`
+
+
+def weights_to_dag(
+    weights: Weights | Floats,
+    threshold: float,
+    scales: Floats | None = None,
+    required: Iterable[tuple[int, int]] = (),
+) -> list[tuple[int, int]]:
+    """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle."""
+    matrix = weights.matrix if isinstance(weights, Weights) else weights
+    size = np.abs(matrix)
+    if scales is not None:
+        size = size * (scales[:, None] / scales[None, :])
+    kept = np.zeros(size.shape, dtype=np.bool_)
+    for cause, effect in required:
+        kept[cause, effect] = True
+    edges = kept | (size > acyclic_threshold(size, threshold, kept))
+    return [(int(cause), int(effect)) for cause, effect in np.argwhere(edges)]
+
+
+def acyclic_threshold(size: Floats, threshold: float, kept: Bools) -> float:
+    """Return the smallest number, `threshold` or more, above which entries of `size` and those `kept` form a DAG."""
+    if not is_acyclic(kept):
+        raise GraphError(f"the {int(kept.sum())} required edges run in a circle; remove or turn one of them")
+    steps = [threshold, *np.unique(size[size > threshold]).tolist()]
+    low, high = 0, len(steps) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if is_acyclic(kept | (size > steps[middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return float(steps[low])
+
+
+def is_acyclic(adjacency: Bools) -> bool:
+    """Return whether a directed graph has no cycle: nodes without parents can be taken away until none is left."""
+    left = adjacency
+    while len(left):
+        inner = left.any(axis=0)
+        if inner.all():
+            return False
+        left = left[np.ix_(inner, inner)]
+    return True
+
+
+def pose(noisy: NoisyCovariance, scales: Floats) -> NoisyProblem:
+    """Return the problem that a noisy covariance poses when its columns get these spreads."""
+    d = len(scales)
+    noise, n_rows = noisy.deviation, noisy.n_rows
+    scaled = raise_eigenvalues(noisy.matrix, max(noise * math.sqrt(d), SMALLEST_EIGENVALUE))
+    covariance = scaled * np.outer(scales, scales)
+    if d < 2:
+        return NoisyProblem(covariance, scales, 0.0, SMALLEST_EFFECT)
+    quantile = -float(special.ndtri(LEVEL / (2 * d * (d - 1))))
+    # deviation of an entry of the loss's gradient at the true weights: sampling, and noise times |(1, w)|² of about 2
+    variances = np.diag(covariance)
+    error = float(np.quantile(variances, UNIT_QUANTILE))
+    pairs = ~np.eye(d, dtype=np.bool_)
+    gradient = np.sqrt(variances[:, None] * error / n_rows + 2.0 * (noise * np.outer(scales, scales)) ** 2)
+    # deviation of a regression coefficient of scaled columns: the same, through the inverse covariance
+    inverse = float(np.diag(np.linalg.inv(scaled)).mean())
+    coefficient = math.sqrt(inverse * RESIDUAL_SHARE / n_rows + 2.0 * (noise * inverse) ** 2)
+    return NoisyProblem(
+        covariance=covariance,
+        scales=scales,
+        penalty=max(quantile * float(np.median(gradient[pairs])), SMALLEST_PENALTY * error),
+        threshold=max(THRESHOLD_SHARE * quantile * coefficient, SMALLEST_EFFECT),
+    )

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, follow, list_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Pattern:
     def __post_init__(self) -> None:
         out = [0] * len(self.into)
         for head, mask in enumerate(self.into):
-            for tail in bits(mask):
+            for tail in list_bits(mask):
                 out[tail] |= 1 << head
         object.__setattr__(self, "out", tuple(out))
         object.__setattr__(self, "near", tuple(a | b | c for a, b, c in zip(self.into, out, self.flat, strict=True)))
@@ -47,12 +47,12 @@ class Pattern:
         size = len(parents)
         near = list(parents)
         for head, mask in enumerate(parents):
-            for tail in bits(mask):
+            for tail in list_bits(mask):
                 near[tail] |= 1 << head
         into, out = [0] * size, [0] * size
         loose: list[tuple[int, int]] = []
         for head, mask in enumerate(parents):
-            for tail in bits(mask):
+            for tail in list_bits(mask):
                 if mask & ~near[tail] & ~(1 << tail):
                     into[head] |= 1 << tail
                     out[tail] |= 1 << head
@@ -76,10 +76,6 @@ class Pattern:
             flat[head] |= 1 << tail
         return cls(tuple(into), tuple(flat))
 
-    def is_clique(self, mask: int) -> bool:
-        """Tell whether any two nodes of a set are adjacent."""
-        return all(mask & ~self.near[v] & ~(1 << v) == 0 for v in bits(mask))
-
     def reaches(self, start: int, goal: int, avoiding: int, skipped: int = 0) -> bool:
         """Tell whether arrows and undirected edges lead there, never through `avoiding`, nor first to `skipped`."""
         target = 1 << goal
@@ -97,11 +93,11 @@ class Pattern:
 
     def cpdag(self, names: tuple[str, ...]) -> Cpdag:
         """Return the graph with names."""
-        return Cpdag(
-            names,
-            frozenset((names[tail], names[head]) for head, mask in enumerate(self.into) for tail in bits(mask)),
-            frozenset(frozenset((names[a], names[b])) for a, mask in enumerate(self.flat) for b in bits(mask) if a < b),
+        into, flat = (
+            [(v, w) for v, mask in enumerate(masks) for w in list_bits(mask)] for masks in (self.into, self.flat)
         )
+        lines = frozenset(frozenset((names[a], names[b])) for a, b in flat if a < b)
+        return Cpdag(names, frozenset((names[tail], names[head]) for head, tail in into), lines)
 
 
 def find_parents(into: Sequence[int], flat: Sequence[int]) -> list[int] | None:
@@ -113,20 +109,20 @@ def find_parents(into: Sequence[int], flat: Sequence[int]) -> list[int] | None:
     parents, undirected = list(into), list(flat)
     out = [0] * size
     for head, mask in enumerate(into):
-        for tail in bits(mask):
+        for tail in list_bits(mask):
             out[tail] |= 1 << head
     near = [a | b | c for a, b, c in zip(into, out, flat, strict=True)]
     left = (1 << size) - 1
     while left:
         before = left
-        for v in bits(left):
+        for v in list_bits(left):
             if out[v] & left:
                 continue
             around = near[v] & left
-            if any(around & ~near[w] & ~(1 << w) for w in bits(undirected[v])):
+            if any(around & ~near[w] & ~(1 << w) for w in list_bits(undirected[v])):
                 continue
             parents[v] |= undirected[v]
-            for w in bits(undirected[v]):
+            for w in list_bits(undirected[v]):
                 undirected[w] &= ~(1 << v)
             undirected[v] = 0
             left &= ~(1 << v)
@@ -135,18 +131,10 @@ def find_parents(into: Sequence[int], flat: Sequence[int]) -> list[int] | None:
     return parents
 
 
-def bits(mask: int) -> Iterator[int]:
-    """Yield the members of a set, the smallest first."""
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
-
-
 def _shielded(tail: int, head: int, into: list[int], out: list[int], near: list[int]) -> bool:
     """Meek's third rule: tail — c → head and tail — d → head, with c and d not adjacent."""
     sources = near[tail] & ~into[tail] & ~out[tail] & into[head]
-    return any(sources & ~near[c] & ~(1 << c) for c in bits(sources))
+    return any(sources & ~near[c] & ~(1 << c) for c in list_bits(sources))
 
 
 Family = tuple[int, int, int]  # two nodes that an edge joins, and the mask of the parents that its head has besides
@@ -193,7 +181,7 @@ class Operator:
         found = []
         for sign, extra in ((1, after & ~before), (-1, before & ~after)):
             held = after & before
-            for z in bits(extra):
+            for z in list_bits(extra):
                 found.append((sign, (self.x, self.y, z, held)))
                 held |= 1 << z
         return found
@@ -219,7 +207,7 @@ class Operator:
             into[y] &= ~(1 << x)
             flat[y] &= ~(1 << x)
             flat[x] &= ~(1 << y)
-            for h in bits(common & ~self.clique):
+            for h in list_bits(common & ~self.clique):
                 _direct(into, flat, 1 << y & flat[h], h)
                 _direct(into, flat, 1 << x & flat[h], h)
         else:
@@ -232,7 +220,7 @@ class Operator:
             _direct(into, flat, self.clique, y)
             _direct(into, flat, first, x)
             for v in (x, y):
-                for w in bits(flat[v]):
+                for w in list_bits(flat[v]):
                     _direct(into, flat, 1 << v, w)
         parents = find_parents(into, flat)
         return None if parents is None else Pattern.of_parents(parents)
@@ -259,8 +247,10 @@ def list_turns(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[
     if pattern.flat[y] >> x & 1:
         common = flat_y & pattern.flat[x]
         for clique in _cliques(pattern, 0, flat_y, room):
-            # without a member that is not next to x the result would be equivalent
-            if clique & ~common and _separates(pattern, flat_y, clique & common, clique & ~common, common & ~clique):
+            # without a member that is not next to x the result would be equivalent; common members must lie between
+            # those and the rest of the common ones
+            beyond = follow(pattern.flat, clique & ~common, flat_y & ~(clique & common), common & ~clique)
+            if clique & ~common and not beyond & common & ~clique:
                 yield Operator(Kind.TURN, x, y, clique)
     elif pattern.into[x] >> y & 1:
         common = flat_y & pattern.near[x]
@@ -270,9 +260,9 @@ def list_turns(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[
 
 def _cliques(pattern: Pattern, held: int, choice: int, room: int) -> Iterator[int]:
     """Yield the cliques that contain `held` and otherwise members of `choice`, with at most `room` members."""
-    if held.bit_count() > room or not pattern.is_clique(held):
+    if held.bit_count() > room or any(held & ~pattern.near[v] & ~(1 << v) for v in list_bits(held)):
         return
-    for v in bits(held):
+    for v in list_bits(held):
         choice &= pattern.near[v]
     waiting = [(held, choice)]
     while waiting:
@@ -280,27 +270,12 @@ def _cliques(pattern: Pattern, held: int, choice: int, room: int) -> Iterator[in
         yield clique
         if clique.bit_count() < room:
             # each further member comes after the ones before it: no clique is listed twice
-            waiting.extend((clique | 1 << v, more & pattern.near[v] & -(2 << v)) for v in bits(more))
-
-
-def _separates(pattern: Pattern, inside: int, wall: int, left: int, right: int) -> bool:
-    """Tell whether, among the nodes `inside`, every way between two sets meets the wall."""
-    seen = frontier = left
-    allowed = inside & ~wall
-    while frontier:
-        if frontier & right:
-            return False
-        node = (frontier & -frontier).bit_length() - 1
-        frontier &= frontier - 1
-        new = pattern.flat[node] & allowed & ~seen
-        seen |= new
-        frontier |= new
-    return True
+            waiting.extend((clique | 1 << v, more & pattern.near[v] & -(2 << v)) for v in list_bits(more))
 
 
 def _direct(into: list[int], flat: list[int], tails: int, head: int) -> None:
     """Turn undirected edges from these nodes into arrows at `head`."""
-    for tail in bits(tails & flat[head]):
+    for tail in list_bits(tails & flat[head]):
         into[head] |= 1 << tail
         flat[head] &= ~(1 << tail)
         flat[tail] &= ~(1 << head)

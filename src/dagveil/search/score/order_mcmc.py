@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
 from dagveil.evidence.scores import LocalScore
-from dagveil.graphs.cpdag import Dag
-from dagveil.search.score.operators import bits
+from dagveil.graphs.cpdag import Dag, list_bits
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -106,12 +105,12 @@ def sample_orders(
             best_score, best = found, parents
         grown = skeleton.copy()
         for node, mask in enumerate(best):
-            for parent in bits(mask):
+            for parent in list_bits(mask):
                 grown[parent, node] = grown[node, parent] = True
         grows = bool((grown != skeleton).any())
         skeleton = grown
     names = score.columns
-    arcs = frozenset((names[parent], names[node]) for node, mask in enumerate(best) for parent in bits(mask))
+    arcs = frozenset((names[parent], names[node]) for node, mask in enumerate(best) for parent in list_bits(mask))
     return OrderSample(Dag(names, arcs), best_score, edges, rounds)
 
 
