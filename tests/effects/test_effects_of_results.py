@@ -76,7 +76,7 @@ class TestAnswers:
         assert found.sentence.endswith("or nothing if m causes x.")
         assert found.union is not None
         assert found.union.low == 0.0
-        assert "--knowledge" in found.settles[0]
+        assert "background knowledge" in found.settles[0]
         settled = dv.effect(
             result, "x", "m", evidence=evidence, graph=line, knowledge=dv.Knowledge(required=frozenset({("x", "m")}))
         )

@@ -46,4 +46,4 @@ def test_the_terminal_says_how_many_doubtful_pairs_it_leaves_out(capsys: pytest.
     found = dv.discover(rows, schema, epsilon=1, noise=NoiseKind.SEEDED, seed=1, ledger=None)
     misses = tuple(NearMiss("a", f"b{place}", 0.5, found=place % 2 == 0) for place in range(8))
     print_result(msgspec.structs.replace(found, near_misses=misses))
-    assert "and 3 more in the report, 1 of them doubtful" in capsys.readouterr().out
+    assert "and 3 more in the report, 1 doubtful" in capsys.readouterr().out

@@ -43,19 +43,22 @@ NORMAL_DRAWS: Final = 4000  # rows that are drawn to forecast what shrinking doe
 MOST_SILENT: Final = 0.2  # share of redraws without an answer from which no interval of redraws is given
 
 
-def load_discovery(place: str | Path) -> tuple[Result, Evidence | None]:
-    """Read what `dagveil discover` left: a folder, or its result.json, with evidence.json beside it if there is one."""
+def load_discovery(place: str | Path, elsewhere: str | Path | None = None) -> tuple[Result, Evidence | None]:
+    """Read what `dagveil discover` left: a folder, or its result.json, and the evidence that it was found in.
+
+    `elsewhere` names the evidence; None takes evidence.json beside the result, if there is one.
+    """
     path = Path(place)
     path = path / "result.json" if path.is_dir() else path
     result = load_result(path)
-    beside = path.with_name("evidence.json")
-    if not beside.exists():
+    source = path.with_name("evidence.json") if elsewhere is None else Path(elsewhere)
+    if elsewhere is None and not source.exists():
         return result, None
-    evidence = load_evidence(beside)
+    evidence = load_evidence(source)
     if evidence.receipt != result.receipt:
         raise DataError(
-            f"{beside} is not the evidence that {path} was found in: their receipts differ. Put the right one beside "
-            "it, or search this evidence again"
+            f"{source} is not the evidence that {path} was found in: their receipts differ. Name the right one, or "
+            "search this evidence again"
         )
     return result, evidence
 
@@ -103,10 +106,11 @@ def effect(
     if isinstance(evidence, str | Path):
         evidence = load_evidence(evidence)
     if evidence is None:
+        check_pair(result.graph.nodes, cause, effect)
         raise EvidenceError(
             f"this result has no evidence beside it ({result.method.name} may have left none), so no effect can be "
-            "told from it for free; copy the evidence.json that was searched beside it, or ask the result of the run "
-            "itself, with the same --knowledge, or measure what the effect needs: `dagveil effect FILE --schema "
+            "told from it for free; name the evidence that was searched, with --evidence, or measure what the effect "
+            "needs: `dagveil effect FILE --schema "
             f"SCHEMA.toml --from RESULT --cause {cause} --effect {effect} --epsilon 0.5`"
         )
     question = _Question(result, evidence.schema, cause, effect, adjust, graph, knowledge)
@@ -268,7 +272,7 @@ class _Question:
         which = "which of " if len(loose) > 1 else "whether "
         return (
             f"The graph does not say {which}{', '.join(loose)} {'come' if len(loose) > 1 else 'comes'} before "
-            f"{self.cause}. If you know, say so in --knowledge FILE.toml, by tiers or, for example, with {told}.",
+            f"{self.cause}. If you know, say so as background knowledge: by tiers or, for example, with {told}.",
         )
 
     def _notes(self, possible: Sequence[answers.PossibleEffect]) -> tuple[str, ...]:
