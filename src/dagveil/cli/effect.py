@@ -25,8 +25,6 @@ from dagveil.cli.output import (
 )
 from dagveil.cli.plan import read_list
 from dagveil.effects.answer import Effect, Estimate, PossibleEffect, describe_readings
-from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.exchange.formats import load_graph
 from dagveil.methods.pcd import RegressionRule
 from dagveil.runs.direction import DirectionSettings, Score, find_direction
@@ -97,7 +95,7 @@ def effect(
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     asked: dict[str, Any] = {
         "adjust": None if adjust is None else read_list(adjust),
-        "graph": None if graph_path is None else _read_graph(graph_path),
+        "graph": None if graph_path is None else load_graph(graph_path),
         "knowledge": knowledge,
     }
     if source is None:
@@ -150,13 +148,6 @@ def effect(
         click.echo("This answer cost nothing.")
     if written:
         print_written(written, "")
-
-
-def _read_graph(path: str) -> Cpdag | Dag:
-    found = load_graph(path)
-    if not isinstance(found, Cpdag | Dag):
-        raise GraphError(f"{path} has marks of hidden causes, which effects do not read yet; give a DAG or a CPDAG")
-    return found
 
 
 def _print(found: Effect) -> None:

@@ -20,6 +20,10 @@ POST_SELECTION = (
     "they leave out that another draw might have chosen another one; redraws of graph and effect count that too."
 )
 ASSUMPTIONS = "It holds if the graph around {cause} is right and no unmeasured column causes both {cause} and {effect}."
+ASSUMPTIONS_OF_PAGS = (
+    "It holds if the marks of the graph are right and rows were not selected by what is studied; unmeasured causes are "
+    "allowed for."
+)
 
 Form = Literal["table", "additive", "linear", "nothing", "unanswered"]
 
@@ -60,11 +64,12 @@ class Contrast(msgspec.Struct, frozen=True):
 class PossibleEffect(msgspec.Struct, frozen=True):
     """The effect in one reading of the graph: the cause has these parents.
 
+    - `parents`: None if the graph allows for hidden causes, and the answer holds in all graphs that it stands for.
     - `form`: from the joint `table` of all of them; `additive`, from pairs as if they added up; `linear`, from moments;
       `nothing`, if the graph says that there is no effect; `unanswered`, if the evidence cannot tell.
     """
 
-    parents: tuple[str, ...]
+    parents: tuple[str, ...] | None
     adjust: tuple[str, ...]
     form: Form
     why: str | None = None
@@ -180,6 +185,8 @@ def make_estimate(value: float, variance: float, sampling: float, noise: float, 
 
 def describe_readings(readings: Sequence[PossibleEffect], cause: str) -> str:
     """Say which columns cause the cause: in this reading, or in that one."""
+    if readings[0].parents is None:
+        return "In every graph that this one stands for, hidden causes included"
     told = []
     for place, one in enumerate(readings):
         names = one.parents or ("none of these columns",)
