@@ -207,6 +207,22 @@ def test_no_page_promises_more_than_records(visitor: Visitor, server: Server, pa
     words = visitor.find("main").text
     assert "Protected: every record (the schema calls it “eine versicherte Person”)" in words
     assert "a person with k records has k times the ε" in words
+    visitor.open(f"{server.home}{pages['questions-of-names']}")
+    assert "this is what is protected" not in visitor.find("main").text
+
+
+def test_words_of_the_ledger_and_of_a_plan(visitor: Visitor, server: Server, pages: dict[str, str]) -> None:
+    visitor.open(server.home + pages["history"])
+    assert "gave its reservation back, and costs nothing" in visitor.find("main").text
+    visitor.open(server.home + pages["plan"])
+    words = visitor.find("main").text
+    assert "Noise: Laplace; the table has its standard deviation in each number, in rows." in words
+    visitor.open(server.home + pages["job-hidden-causes"])
+    assert "searched again" in visitor.find("h1").text
+    visitor.open(server.home + pages["dataset"])
+    heads = [head.text for head in visitor.all("section:last-of-type th")]
+    assert "Method" in heads
+    assert "Data set" not in heads, "it is this one"
 
 
 def test_readings_of_the_graph_with_the_same_answer_are_shown_once(
