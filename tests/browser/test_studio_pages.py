@@ -184,6 +184,58 @@ def test_a_result_without_edges_says_so_before_it_draws_nothing(
     assert 0 <= found["top"] < 100
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("page", ["job", "job-hidden-causes", "job-without-edges"])
+def test_the_frame_of_a_result_holds_the_graph_and_its_first_three_sentences_whole(
+    visitor: Visitor, server: Server, pages: dict[str, str], page: str, width: int
+) -> None:
+    visitor.open(server.home + pages[page], width)
+    seen = """
+    const frame = document.querySelector("iframe");
+    const inner = frame.contentDocument;
+    if (inner.readyState !== "complete" || !inner.querySelector("body > header")?.hidden) return null;
+    const parts = [inner.querySelector("#graph .stage"), ...[...inner.querySelectorAll("#summary dd")].slice(0, 3)];
+    return parts.map((part) => frame.clientHeight - part.getBoundingClientRect().bottom);
+    """
+    room = wait_for(visitor, lambda: visitor.run(seen))
+    assert len(room) == 4
+    assert min(room) >= 0
+
+
+def test_no_page_promises_more_than_records(visitor: Visitor, server: Server, pages: dict[str, str]) -> None:
+    visitor.open(server.home + pages["dataset"])
+    words = visitor.find("main").text
+    assert "Protected: every record (the schema calls it “eine versicherte Person”)" in words
+    assert "a person with k records has k times the ε" in words
+    visitor.open(f"{server.home}{pages['questions-of-names']}")
+    assert "this is what is protected" not in visitor.find("main").text
+
+
+def test_words_of_the_ledger_and_of_a_plan(visitor: Visitor, server: Server, pages: dict[str, str]) -> None:
+    visitor.open(server.home + pages["history"])
+    assert "gave its reservation back, and costs nothing" in visitor.find("main").text
+    visitor.open(server.home + pages["plan"])
+    words = visitor.find("main").text
+    assert "Noise: Laplace; the table has its standard deviation in each number, in rows." in words
+    visitor.open(server.home + pages["job-hidden-causes"])
+    assert "searched again" in visitor.find("h1").text
+    visitor.open(server.home + pages["dataset"])
+    heads = [head.text for head in visitor.all("section:last-of-type th")]
+    assert "Method" in heads
+    assert "Data set" not in heads, "it is this one"
+
+
+def test_readings_of_the_graph_with_the_same_answer_are_shown_once(
+    visitor: Visitor, server: Server, pages: dict[str, str]
+) -> None:
+    visitor.open(server.home + pages["effect"])
+    tables = [table.text for table in visitor.all("main table")]
+    assert tables
+    assert len(tables) == len(set(tables))
+    assert "hidden by noise" not in "".join(tables), "the note below says it"
+    assert "--" not in visitor.find("main").text, "a browser has no command line"
+
+
 def test_questions_lead_from_names_to_a_folder(visitor: Visitor, server: Server) -> None:
     visitor.open(f"{server.home}/start")
     fill(visitor, "[name=columns]", "raucht, Stufe, Alter, Kennung")

@@ -106,11 +106,63 @@ def test_a_result_without_evidence_names_the_release(found: Desk) -> None:
     assert "--from RESULT --cause a --effect b" in done.output
 
 
+def test_a_search_elsewhere_is_asked_with_the_evidence_that_it_read(found: Desk) -> None:
+    again = found.path("again")
+    done = found.run("discover", found.out / "evidence.json", "--redraws", 2, "-o", again)
+    assert done.exit_code == 0, done.output
+    pair = ("--cause", "a", "--effect", "b")
+    refused = found.run("effect", again, *pair)
+    assert refused.exit_code != 0
+    assert "--evidence" in refused.output
+    assert "both 'a'" in found.run("effect", again, "--cause", "a", "--effect", "a").output
+    told = found.run("effect", again, *pair, "--evidence", found.out / "evidence.json")
+    assert told.exit_code == 0, told.output
+    assert told.output == ask(found, *pair)
+    paid = found.run(
+        *("effect", found.path("rows.csv"), "--schema", found.path("schema.toml"), "--from", again, *pair),
+        *("--evidence", found.out / "evidence.json", "--graph", found.path("known.dot"), "--epsilon", "0.5"),
+        *("-o", found.path("paid"), "--ledger", found.ledger),
+    )
+    assert paid.exit_code == 0, paid.output
+    other = found.path("paid") / "evidence.json"
+    assert "is not the evidence" in found.run("effect", again, *pair, "--evidence", other).output
+
+
+def test_readings_with_the_same_answer_are_told_once(desk: Desk) -> None:
+    counts = {"no,no,no": 9, "no,no,yes": 3, "no,yes,no": 3, "no,yes,yes": 1}
+    counts |= {"yes,yes,yes": 9, "yes,yes,no": 3, "yes,no,yes": 3, "yes,no,no": 1}
+    desk.write("rows.csv", "a,b,c\n" + "".join(f"{row}\n" * count * 125 for row, count in counts.items()))
+    desk.write("schema.toml", FACTS + COLUMNS)
+    desk.write("open.dot", "digraph { c -> a [dir=none]; a -> b; }")
+    done = desk.run(
+        *("discover", desk.path("rows.csv"), "--schema", desk.path("schema.toml"), "--epsilon", 2, "--redraws", 2),
+        *("-o", desk.out, "--ledger", desk.ledger),
+    )
+    assert done.exit_code == 0, done.output
+    told = ask(desk, "--cause", "a", "--effect", "b", "--graph", desk.path("open.dot"))
+    assert told.count("a set to") == 1
+    assert (
+        "If none of these columns causes a, or c does (nothing to adjust for; from the table of all of them):" in told
+    )
+    assert (
+        "At no cost, --knowledge FILE.toml gives what you know and --redraws 200 draws graph and effect again." in told
+    )
+
+
+def test_where_no_epsilon_is_enough_none_is_proposed(found: Desk) -> None:
+    told = ask(found, "--cause", "a", "--effect", "b", "--graph", found.path("known.dot"), "--width", "0.0001")
+    assert "No epsilon for an interval 0.0001 wide" in told
+    assert "To measure it" not in told
+
+
 def test_a_plan_says_the_epsilon_of_a_width(found: Desk) -> None:
     schema = found.path("schema.toml")
     told = found.run("plan", schema, "--effect", "a", "b", "--width", "0.1", "--adjust", "c")
     assert told.exit_code == 0, told.output
     assert "gives a 95 % interval 0.1 wide for the effect of a on b, from the table of a × b × c" in told.output
+    assert (
+        f"Next: `dagveil effect FILE --schema {schema} --from RESULT --cause a --effect b --epsilon 0." in told.output
+    )
     assert "No epsilon" in found.run("plan", schema, "--effect", "a", "b", "--width", "0.001").output
     for words, message in (
         (("--effect", "a", "b"), "--effect needs --width"),

@@ -50,7 +50,7 @@ class TestExplore:
         done = desk.run("plan", schema, "--explore", *words)
         assert done.exit_code == 0, done.output
         assert "Next: choose an E you can promise" in done.stdout
-        assert "--epsilon E" in done.stdout
+        assert f"`dagveil discover DATA --schema {schema} --epsilon E --method measure`" in done.stdout
 
     def test_it_writes_what_the_ending_says(self, desk: Desk, schema: str) -> None:
         for name in ("curve.json", "curve.svg", "deeper/curve.html"):

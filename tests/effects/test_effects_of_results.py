@@ -11,6 +11,7 @@ import pytest
 import dagveil as dv
 from dagveil.effects.width import epsilon_for_width
 from dagveil.errors import DagveilError, EvidenceError, GraphError, KnowledgeError, MethodError
+from dagveil.graphs.pag import Edge, Mark, MixedGraph
 from dagveil.runs.effects import epsilon_for_slope, load_discovery
 from dagveil.runs.result import ResultEdge
 
@@ -76,7 +77,7 @@ class TestAnswers:
         assert found.sentence.endswith("or nothing if m causes x.")
         assert found.union is not None
         assert found.union.low == 0.0
-        assert "--knowledge" in found.settles[0]
+        assert "background knowledge" in found.settles[0]
         settled = dv.effect(
             result, "x", "m", evidence=evidence, graph=line, knowledge=dv.Knowledge(required=frozenset({("x", "m")}))
         )
@@ -89,6 +90,46 @@ class TestAnswers:
         assert "the evidence alone would allow anything from" in found.sentence
         assert found.union is not None
         assert (found.union.low, found.union.high) == (0.0, 0.0)
+
+    def test_a_graph_with_hidden_causes_gives_one_answer_for_all_that_it_stands_for(
+        self, result: dv.Result, evidence: dv.Evidence
+    ) -> None:
+        # no hidden cause stands behind x → m: an arrow comes into x from w, which is not adjacent to m
+        visible = MixedGraph(
+            TRUTH.nodes,
+            frozenset({Edge("w", "x", Mark.CIRCLE, Mark.ARROW), Edge("x", "m", Mark.TAIL, Mark.ARROW)}),
+        )
+        found = dv.effect(result, "x", "m", evidence=evidence, graph=visible)
+        (only,) = found.possible
+        assert (only.parents, only.form) == (None, "table")
+        assert found.union is not None
+        assert found.union.low < 0.6 < found.union.high
+        assert "unmeasured causes are allowed for" in " ".join(found.notes)
+        assert not any("no unmeasured column" in note for note in found.notes)
+        backwards = dv.effect(result, "m", "x", evidence=evidence, graph=visible)
+        assert backwards.sentence.startswith("By this graph, changing m does nothing to x: no path leads from m to x")
+        paid, _ = dv.measure_effect(
+            simulate(1), make_schema(), result, "x", "m", 1, evidence=evidence, graph=visible, ledger=None
+        )
+        assert paid.possible[0].parents is None
+
+    @pytest.mark.parametrize(
+        ("edges", "asked", "why"),
+        [
+            ({Edge("x", "m", Mark.CIRCLE, Mark.CIRCLE)}, {}, "does not tell whether x causes m"),
+            ({Edge("x", "m", Mark.TAIL, Mark.ARROW)}, {}, "may share an unmeasured cause"),
+            ({Edge("x", "m", Mark.TAIL, Mark.TAIL)}, {}, "selected"),
+            ({Edge("m", "x", Mark.TAIL, Mark.ARROW)}, {"adjust": ["z"]}, "leave out --adjust"),
+            ({Edge("m", "x", Mark.TAIL, Mark.ARROW)}, {"knowledge": dv.Knowledge()}, "--hidden-causes and --knowledge"),
+            ({Edge("m", "x", Mark.TAIL, Mark.ARROW)}, {"redraws": 3}, "leave out --redraws"),
+        ],
+    )
+    def test_where_hidden_causes_forbid_an_answer_the_reason_is_told(
+        self, result: dv.Result, evidence: dv.Evidence, edges: set[Edge], asked: dict[str, object], why: str
+    ) -> None:
+        graph = MixedGraph(TRUTH.nodes, frozenset(edges))
+        with pytest.raises(MethodError, match=why):
+            dv.effect(result, "x", "m", evidence=evidence, graph=graph, **asked)  # type: ignore[arg-type]
 
     def test_pairs_alone_give_the_additive_form_and_an_offer(self, result: dv.Result) -> None:
         schema = make_schema(forbidden=(("w", "x"), ("x", "w")))

@@ -151,7 +151,7 @@ def test_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_column_that_is_called_count() -> None:
     schema = dv.Schema(dataset="d", reviewed=True, columns={name: dv.Boolean("false") for name in ("count", "<b>")})
     rows = {name: [True, False] * 50 for name in schema.columns}
-    evidence = dv.measure_source(rows, schema, 1, "1e-6", ledger=None, noise=dv.NoiseKind.SEEDED, seed=1)
+    evidence = dv.measure_source(rows, schema, "1/3", "1e-6", ledger=None, noise=dv.NoiseKind.SEEDED, seed=1)
     table = evidence.table("count", "<b>")
     assert table.to_arrow().column_names[:3] == ["count (level)", "<b>", "count"]
     assert table.to_pandas().shape == (4, 6)
@@ -160,3 +160,4 @@ def test_a_column_that_is_called_count() -> None:
     assert "<b>" not in shown
     assert "&lt;b&gt;" in shown
     assert evidence.receipt.words()[0].split(";")[0][:30] in shown
+    assert "epsilon 0.3333, delta 0." in shown

@@ -38,6 +38,17 @@ def test_nothing_is_proposed_where_most_arrows_are_sure() -> None:
     assert len(describe_solidity(graph_of(SURE, SURE, WEAK), (), None, None)) == 1
 
 
+@pytest.mark.parametrize(
+    ("visible", "said"),
+    [
+        (1.0, "for half of the pairs no dependence could be seen. A larger epsilon"),
+        (0.7, "for half of the pairs a dependence is seen above V = 0.70 (Cramér's V, from 0 to 1). A larger epsilon"),
+    ],
+)
+def test_it_says_what_noise_hides(visible: float, said: str) -> None:
+    assert said in " ".join(describe_solidity(graph_of(), (), None, visible))
+
+
 def test_the_terminal_says_how_many_doubtful_pairs_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
     schema = dv.Schema(
         dataset="d", reviewed=True, nominal_rows=100, columns={name: dv.Boolean("false") for name in "ab"}
@@ -46,4 +57,4 @@ def test_the_terminal_says_how_many_doubtful_pairs_it_leaves_out(capsys: pytest.
     found = dv.discover(rows, schema, epsilon=1, noise=NoiseKind.SEEDED, seed=1, ledger=None)
     misses = tuple(NearMiss("a", f"b{place}", 0.5, found=place % 2 == 0) for place in range(8))
     print_result(msgspec.structs.replace(found, near_misses=misses))
-    assert "and 3 more in the report, 1 of them doubtful" in capsys.readouterr().out
+    assert "and 3 more in the report, 1 doubtful" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,7 @@ from dagveil.cli.output import (
     write_paid,
 )
 from dagveil.cli.plan import read_list
-from dagveil.effects.answer import Effect, Estimate, PossibleEffect
-from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.effects.answer import Effect, Estimate, PossibleEffect, describe_readings
 from dagveil.graphs.exchange.formats import load_graph
 from dagveil.methods.pcd import RegressionRule
 from dagveil.runs.direction import DirectionSettings, Score, find_direction
@@ -61,6 +60,9 @@ _FREE_NAMES = ("redraws", "width")
     metavar="SHARE",
     help="Say which epsilon would give an interval so wide (0.02 is two points), if its tables were released.",
 )
+@click.option(
+    "--evidence", metavar="FILE", help="The evidence that was searched.  [default: evidence.json beside the result]"
+)
 @click.option("--from", "source", metavar="RESULT", help="The result whose graph counts, if FILE is a table.")
 @shared.run_options
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -78,6 +80,7 @@ def effect(
     knowledge_path: str | None,
     redraws: int,
     width: float | None,
+    evidence: str | None,
     source: str | None,
     as_json: bool,
     output: str | None,
@@ -92,16 +95,19 @@ def effect(
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     asked: dict[str, Any] = {
         "adjust": None if adjust is None else read_list(adjust),
-        "graph": None if graph_path is None else _read_graph(graph_path),
+        "graph": None if graph_path is None else load_graph(graph_path),
         "knowledge": knowledge,
     }
     if source is None:
         why = "an effect from released evidence needs no rows and costs nothing: leave out {}, or add --from RESULT"
         shared.refuse_given(context, shared.RUN_NAMES, why)
         if output is not None:
-            check_writable(Path(output) / "effect.json", reads=(graph_path, knowledge_path))
+            check_writable(Path(output) / "effect.json", reads=(graph_path, knowledge_path, evidence))
+        result, searched = load_discovery(file, evidence)
         with show_progress() as progress:
-            found = find_effect(file, cause, outcome, redraws=redraws, width=width, progress=progress, **asked)
+            found = find_effect(
+                result, cause, outcome, evidence=searched, redraws=redraws, width=width, progress=progress, **asked
+            )
         written = [] if output is None else [Path(output) / "effect.json"]
         for path in written:
             write_output(path, found.save)
@@ -110,8 +116,8 @@ def effect(
         folder = Path(output or "dagveil-effect")
         written = [folder / "effect.json", folder / "evidence.json"]
         recovery = folder / "recovery.jsonl"
-        result, evidence = load_discovery(source)
-        order = read_order(file, tuple(written), recovery, run, reads=(source, graph_path, knowledge_path))
+        result, searched = load_discovery(source, evidence)
+        order = read_order(file, tuple(written), recovery, run, reads=(source, graph_path, knowledge_path, evidence))
         with show_progress() as progress:
             found, released = measure_effect(
                 order.rows,
@@ -121,7 +127,7 @@ def effect(
                 outcome,
                 order.budget.epsilon,
                 order.budget.delta,
-                evidence=evidence,
+                evidence=searched,
                 progress=progress,
                 **asked,
                 **order.options,
@@ -144,19 +150,13 @@ def effect(
         print_written(written, "")
 
 
-def _read_graph(path: str) -> Cpdag | Dag:
-    found = load_graph(path)
-    if not isinstance(found, Cpdag | Dag):
-        raise GraphError(f"{path} has marks of hidden causes, which effects do not read yet; give a DAG or a CPDAG")
-    return found
-
-
 def _print(found: Effect) -> None:
     console = open_console()
     console.print(clean_text(found.sentence))
-    for one in found.possible:
+    for readings in found.alike:
+        one = readings[0]
         console.print()
-        console.print(clean_text(_describe(one, found)))
+        console.print(clean_text(_describe(readings, found)))
         if one.form == "nothing":
             pass
         elif one.contrasts and one.contrasts[0].level:
@@ -170,11 +170,14 @@ def _print(found: Effect) -> None:
         console.print(clean_text(_describe_redraws(found)))
     for sentence in (*found.settles, *found.notes):
         console.print(clean_text(sentence))
+    options = ["--knowledge FILE.toml gives what you know"] if found.settles else []
+    options += ["--redraws 200 draws graph and effect again"] if found.redrawn is None and found.receipt is None else []
+    if options:
+        console.print(f"At no cost, {' and '.join(options)}.")
 
 
-def _describe(one: PossibleEffect, found: Effect) -> str:
-    causes = ", ".join(one.parents) or "none of these columns"
-    parents = f"If {causes} {'cause' if len(one.parents) > 1 else 'causes'} {found.cause}"
+def _describe(readings: Sequence[PossibleEffect], found: Effect) -> str:
+    one, parents = readings[0], describe_readings(readings, found.cause)
     if one.form == "nothing":
         return f"{parents}: nothing, since {one.why}."
     if one.form == "unanswered":
@@ -237,6 +240,7 @@ def _print_offer(found: Effect, file: str) -> None:
     epsilon = "0.5" if offer.epsilon is None else f"{offer.epsilon:.2g}"
     if offer.width is not None and offer.reason is not None:
         console.print(clean_text(f"No epsilon for an interval {offer.width:g} wide can be told: {offer.reason}."))
+        return
     elif offer.epsilon is not None:
         console.print(
             clean_text(f"A release of {names} with epsilon {epsilon} gives an interval {offer.width:g} wide.")

@@ -266,8 +266,8 @@ def print_result(result: Result) -> None:
         )
     hidden = result.near_misses[SHOWN_MISSES:]
     if hidden:
-        found = sum(miss.found for miss in hidden) or "none"
-        console.print(f"and {len(hidden)} more in the report, {found} of them doubtful")
+        found = sum(miss.found for miss in hidden)
+        console.print(f"and {len(hidden)} more in the report, {'none' if found == 0 else found} doubtful")
     print_findings(result.findings, result.receipt)
 
 

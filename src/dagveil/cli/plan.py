@@ -99,7 +99,7 @@ _FIXING_NAMES = ("epsilon", "method", "options", "sites", "tables", "rounds", "s
 _SECOND_NAMES = ("epsilon", "delta", "method", "options", "sites", "tables", "rounds")
 
 
-def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict[str, Any]) -> None:
+def run_exploration(path: str, schema: Schema, delta: str, output: str | None, chosen: dict[str, Any]) -> None:
     """Explore, print what was found, and write it. Curves go to the output: an SVG, HTML or JSON file."""
     if output:
         check_ending(output)
@@ -118,10 +118,10 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
         step, epsilon = (
             ("", write_epsilon(advice.epsilon)) if advice.reached else ("choose an E you can promise, ", "E")
         )
-        print_written(
-            [Path(output)],
-            f"Next: {step}`dagveil discover DATA --schema SCHEMA.toml --epsilon {epsilon} --method {advice.method}`.",
+        command = shlex.join(
+            ["dagveil", "discover", "DATA", "--schema", path, "--epsilon", epsilon, "--method", advice.method]
         )
+        print_written([Path(output)], clean_text(f"Next: {step}`{command}`."))
 
 
 def read_list(text: str) -> list[str]:
@@ -254,7 +254,7 @@ def plan(
         shared.refuse_given(context, (*_FIXING_NAMES, *_EXPLORING_NAMES, "exploring", "output"), why)
         if width is None:
             raise click.UsageError("--effect needs --width, for example --width 0.02 for two points")
-        _print_width(shared.require_schema(schema_path), pair, read_list(adjust or ""), width, delta)
+        _print_width(schema_path or "", shared.require_schema(schema_path), pair, read_list(adjust or ""), width, delta)
         return
     shared.refuse_given(context, ("width", "adjust"), "these belong to --effect CAUSE EFFECT; add it, or leave out {}")
     if exploring:
@@ -269,7 +269,7 @@ def plan(
     if exploring:
         if output:
             check_writable(Path(output), reads=(schema_path,))
-        run_exploration(shared.require_schema(schema_path), delta, output, chosen)
+        run_exploration(schema_path or "", shared.require_schema(schema_path), delta, output, chosen)
         return
     if second is not None:
         why = "the plan of the first round decides that: leave out {}"
@@ -302,7 +302,7 @@ def plan(
         print_written([Path(output)], clean_text(f"Next, at each site: `{named}`. Digest of the plan: {made.digest()}"))
 
 
-def _print_width(schema: Schema, pair: tuple[str, str], adjust: list[str], width: float, delta: str) -> None:
+def _print_width(path: str, schema: Schema, pair: tuple[str, str], adjust: list[str], width: float, delta: str) -> None:
     """Say which epsilon gives the wanted width, from public facts."""
     from dagveil.effects.parents import check_pair
     from dagveil.effects.width import PLANNED, epsilon_for_width
@@ -325,9 +325,20 @@ def _print_width(schema: Schema, pair: tuple[str, str], adjust: list[str], width
     told = f"epsilon {wanted.epsilon:.3g} gives a 95 % interval {width:g} wide for the effect of {pair[0]} on {pair[1]}"
     console.print(clean_text(f"{told}, from {told_as} with {rows} rows."))
     console.print(PLANNED if told_as.startswith("the table") else "Before a row is read, columns count as independent.")
-    console.print(
-        "Next: `dagveil effect FILE --schema SCHEMA.toml --from RESULT --cause CAUSE --effect EFFECT --epsilon E`."
-    )
+    command = [
+        "dagveil",
+        "effect",
+        "FILE",
+        "--schema",
+        path,
+        "--from",
+        "RESULT",
+        "--cause",
+        pair[0],
+        "--effect",
+        pair[1],
+    ]
+    console.print(clean_text(f"Next: `{shlex.join([*command, '--epsilon', f'{wanted.epsilon:.3g}'])}`."))
 
 
 def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:

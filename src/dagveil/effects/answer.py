@@ -17,9 +17,13 @@ EFFECT_VERSION = 1  # version of the JSON
 COVERED: Final = 1.959964  # deviations on either side of an estimate: 95 %
 POST_SELECTION = (
     "Intervals count sampling and noise for a graph that is fixed: the graph was chosen with the same evidence, so "
-    "they leave out that another draw might have chosen another one; redraws (--redraws N) count that too."
+    "they leave out that another draw might have chosen another one; redraws of graph and effect count that too."
 )
 ASSUMPTIONS = "It holds if the graph around {cause} is right and no unmeasured column causes both {cause} and {effect}."
+ASSUMPTIONS_OF_PAGS = (
+    "It holds if the marks of the graph are right and rows were not selected by what is studied; unmeasured causes are "
+    "allowed for."
+)
 
 Form = Literal["table", "additive", "linear", "nothing", "unanswered"]
 
@@ -60,11 +64,12 @@ class Contrast(msgspec.Struct, frozen=True):
 class PossibleEffect(msgspec.Struct, frozen=True):
     """The effect in one reading of the graph: the cause has these parents.
 
+    - `parents`: None if the graph allows for hidden causes, and the answer holds in all graphs that it stands for.
     - `form`: from the joint `table` of all of them; `additive`, from pairs as if they added up; `linear`, from moments;
       `nothing`, if the graph says that there is no effect; `unanswered`, if the evidence cannot tell.
     """
 
-    parents: tuple[str, ...]
+    parents: tuple[str, ...] | None
     adjust: tuple[str, ...]
     form: Form
     why: str | None = None
@@ -130,6 +135,14 @@ class Effect(msgspec.Struct, frozen=True):
     release: Release | None = None
     receipt: Receipt | None = None
 
+    @property
+    def alike(self) -> tuple[tuple[PossibleEffect, ...], ...]:
+        """The readings of the graph, those with the same answer together."""
+        groups: dict[PossibleEffect, list[PossibleEffect]] = {}
+        for one in self.possible:
+            groups.setdefault(msgspec.structs.replace(one, parents=()), []).append(one)
+        return tuple(map(tuple, groups.values()))
+
     def _repr_html_(self) -> str:
         """Show the answer and what it rests on in a notebook."""
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
@@ -168,6 +181,20 @@ def make_estimate(value: float, variance: float, sampling: float, noise: float, 
     if share:
         low, high = max(low, 0.0), min(high, 1.0)
     return Estimate(value, low, high, math.sqrt(max(sampling, 0.0)), math.sqrt(max(noise, 0.0)))
+
+
+def describe_readings(readings: Sequence[PossibleEffect], cause: str) -> str:
+    """Say which columns cause the cause: in this reading, or in that one."""
+    if readings[0].parents is None:
+        return "In every graph that this one stands for, hidden causes included"
+    told = []
+    for place, one in enumerate(readings):
+        names = one.parents or ("none of these columns",)
+        several = len(names) > 1
+        listed = f"{', '.join(names[:-1])} and {names[-1]}" if several else names[0]
+        told.append(f"{listed} {'cause' if several else 'causes'} {cause}" if place == 0 else
+                    f"{listed} {'do' if several else 'does'}")  # fmt: skip
+    return f"If {', or '.join(told)}"
 
 
 def pick_main(possible: PossibleEffect, main: Contrast) -> Estimate | None:

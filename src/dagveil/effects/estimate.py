@@ -246,7 +246,7 @@ class EffectEstimator:
 
     def answer(self, reading: Reading, cause: str, effect: str) -> PossibleEffect:
         """Estimate the effect in one reading, by the set of columns that tells it best."""
-        parents = tuple(sorted(reading.parents))
+        parents = None if reading.parents is None else tuple(sorted(reading.parents))
         if reading.adjustment is None:
             return PossibleEffect(parents, (), "nothing", reading.why_nothing)
         answers = [self.answer_set(cause, effect, adjust) for adjust in reading.adjustment]

@@ -14,7 +14,9 @@ from itertools import combinations
 from typing import Final
 
 from dagveil.errors import GraphError, MethodError
+from dagveil.graphs.adjustment import find_adjustment
 from dagveil.graphs.cpdag import Cpdag, Dag, find_extension, list_by_end, reach, sort_topologically
+from dagveil.graphs.pag import Mark, MixedGraph
 
 MOST_PARENT_SETS: Final = 256
 """More possible parent sets than this are no answer that anyone could read."""
@@ -24,13 +26,13 @@ MOST_PARENT_SETS: Final = 256
 class Reading:
     """One way to read the graph around the cause.
 
-    - `parents`: the parents of the cause in it.
+    - `parents`: the parents of the cause in it; None if the answer holds whatever they are, hidden ones included.
     - `turned`: undirected edges of the cause, directed as this reading has them.
     - `adjustment`: sets of columns that identify the effect, the most efficient first; None if the effect is a cause.
     - `why_nothing`: why the effect is nothing in this reading, whatever the evidence says by itself.
     """
 
-    parents: frozenset[str]
+    parents: frozenset[str] | None
     turned: frozenset[tuple[str, str]]
     adjustment: tuple[frozenset[str], ...] | None
     why_nothing: str | None = None
@@ -116,6 +118,26 @@ def explain_refusal(graph: Cpdag, cause: str, effect: str, adjust: frozenset[str
             names = f"; {', '.join(missing)} would close it" if missing else ""
             return f"a path from {cause} to {effect} that starts with an arrow into {cause} stays open{names}"
     return None
+
+
+def read_pag(pag: MixedGraph, cause: str, effect: str) -> Reading:
+    """Return what holds in every graph that a PAG stands for; refused where no adjustment finds the effect."""
+    check_pair(pag.nodes, cause, effect)
+    marks = [{edge.mark_at_first, edge.mark_at_second} for edge in pag.edges]
+    if any(Mark.TAIL in ends and Mark.ARROW not in ends for ends in marks):
+        raise MethodError(
+            "rows may have been selected by what they cause, as a line in this graph says, and adjustment does not "
+            "make up for that. Search the evidence again without --selection-bias. Nothing was spent"
+        )
+    found = find_adjustment(pag, cause, effect)
+    if found.columns is None:
+        raise MethodError(
+            f"with hidden causes allowed for, the effect of {cause} on {effect} cannot be told by adjustment: "
+            f"{found.reason}. Search the evidence again with background knowledge of what comes first, or without "
+            "hidden causes. Nothing was spent"
+        )
+    why = found.reason.removesuffix(": no effect") if found.zero else None
+    return Reading(None, frozenset(), None if found.zero else (found.columns,), why)
 
 
 def _cliques(graph: Cpdag, names: list[str]) -> Iterable[tuple[str, ...]]:

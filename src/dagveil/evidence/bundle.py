@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -250,7 +251,7 @@ class Evidence(msgspec.Struct, frozen=True):
     def _repr_html_(self) -> str:
         """Show in a notebook what was released about each column, and what is promised."""
         one = self.table_one()
-        spent = f"epsilon {float(self.receipt.epsilon):.4g}, delta {float(self.receipt.delta):.4g}"
+        spent = f"epsilon {float(Fraction(self.receipt.epsilon)):.4g}, delta {float(Fraction(self.receipt.delta)):.4g}"
         released = f"Evidence of {self.method} on {self.schema.dataset}, released under {spent}."
         unknown = [f"Nothing was released about {', '.join(one.unknown)} by itself."] if one.unknown else []
         return write_html_lines([released, *unknown, self.receipt.words()[0]]) + one._repr_html_()

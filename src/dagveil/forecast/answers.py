@@ -53,7 +53,7 @@ COLUMNS: Final = (
     "leave more budget for each."
 )
 DATASET: Final = "The ledger adds up what is spent under this name."
-UNIT: Final = "Every result says that this is what is protected."
+UNIT: Final = "Every result says what a record is. It protects records, unless a column says whose they are."
 PERSON: Final = (
     "Persons are protected with all their records. One record of each counts, any of them; `which` and `order` in "
     "schema.toml can make it the first or the last."

@@ -122,8 +122,19 @@ def name_ends(nodes: tuple[str, ...], ends: Ends) -> MixedGraph:
 
 def find_possible_ancestors(ends: Ends, nodes: Iterable[int]) -> set[int]:
     """Return these nodes and all that may be their causes: a path leads from them without an arrowhead against it."""
-    goes = (ends.T != NONE) & (ends.T != ARROW) & (ends != TAIL)
+    goes = _may_lead(ends)
     return reach(nodes, lambda node: np.flatnonzero(goes[:, node]).tolist())
+
+
+def find_possible_descendants(ends: Ends, nodes: Iterable[int]) -> set[int]:
+    """Return these nodes and all that may be their effects."""
+    goes = _may_lead(ends)
+    return reach(nodes, lambda node: np.flatnonzero(goes[node]).tolist())
+
+
+def _may_lead(ends: Ends) -> NDArray[np.bool_]:
+    """Tell which ends may be passed from one node to the next, away from causes."""
+    return np.asarray((ends.T != NONE) & (ends.T != ARROW) & (ends != TAIL))
 
 
 def find_class(mag: MixedGraph, *, selection: bool = False) -> MixedGraph:

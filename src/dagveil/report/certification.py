@@ -39,7 +39,7 @@ from dagveil.runs.result import Result, now, result_from_json
 if TYPE_CHECKING:
     from dagveil.audit.certificate import Certificate
 
-NOT_ANSWERED: Final = "not answered by the program"
+NOT_ANSWERED: Final = "Not answered by the program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Hazard:
     - `number`: ours.
     - `about`: the level of the publication's pyramid.
     - `question`: what may go wrong.
-    - `answer`: a sentence, or "not answered by the program: …", with who must answer.
+    - `answer`: a sentence, or "Not answered by the program: …", with who must answer.
     - `place`: where in result.json the fact stands; empty if nowhere.
     - `proof`: a page of the documentation; empty if there is none.
     """
@@ -64,7 +64,7 @@ class Hazard:
     @property
     def answered(self) -> bool:
         """Whether the program, or the custodian's facts, answer all of it."""
-        return NOT_ANSWERED not in self.answer.lower()
+        return NOT_ANSWERED not in self.answer
 
 
 def answer_hazards(page: ReportModel, facts: DeploymentFacts) -> tuple[Hazard, ...]:
@@ -113,7 +113,7 @@ def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
         "plugin": f"The method comes from {receipt.plugin}: {PLUGIN}." if receipt.plugin else "",
         "reviewed": "A person has reviewed them." if result.schema.reviewed else "NOBODY HAS REVIEWED THEM.",
         "tuning": facts.preprocessing_and_hyperparameter_tuning
-        or f"{NOT_ANSWERED.capitalize()}: say it under preprocessing_and_hyperparameter_tuning.",
+        or f"{NOT_ANSWERED}: say it under preprocessing_and_hyperparameter_tuning.",
         "noise": receipt.noise,
         "audit": _describe_audit(page.attempts, result.method.name),
         "releases": write_plural(len(receipt.events), "release"),
@@ -144,7 +144,7 @@ def _describe_audit(attempts: Attempts | None, method: str) -> str:
 
 
 def _from_people(said: str, request: str) -> str:
-    return f"The custodian states: {said}" if said else f"{NOT_ANSWERED.capitalize()}: {request}."
+    return f"The custodian states: {said}" if said else f"{NOT_ANSWERED}: {request}."
 
 
 def _name_proof(accounting: str) -> str:

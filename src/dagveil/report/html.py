@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SCRIPTS: Final = ("report.js", "geometry.js", "graph.js")
 STYLES: Final = ("report.css", "graph.css")
+LONG_NAME: Final = 20  # signs of a word from which a line may end within it
 _CODE: Final = re.compile(r"(`[^`]*`|--[a-z][a-z-]*)")
 
 
@@ -85,7 +86,12 @@ def make_environment(package: str) -> Environment:
 def open_templates() -> Environment:
     """Return the templates of reports and explorations."""
     environment = make_environment("dagveil.report")
-    environment.filters |= {"breakable": mark_breaks, "commands": _mark_commands, "count": write_count}
+    environment.filters |= {
+        "breakable": mark_breaks,
+        "sentence": mark_long_names,
+        "commands": _mark_commands,
+        "count": write_count,
+    }
     environment.filters |= {"date": write_date, "part": write_part, "number": write_number}
     return environment
 
@@ -95,10 +101,19 @@ def mark_breaks(name: str) -> Markup:
     return Markup("<wbr>").join(split_words(name))
 
 
+def mark_long_names(sentence: str) -> Markup:
+    """Let a browser break the long names in a sentence between their words; figures and short words stay whole."""
+    words = clean_text(sentence).split(" ")
+    return Markup(" ").join(mark_breaks(word) if len(word) > LONG_NAME else escape(word) for word in words)
+
+
 def _mark_commands(sentence: str) -> Markup:
     """Set as code what stands between backticks, and options."""
     parts = _CODE.split(clean_text(sentence))
-    marked = [Markup("<code>{}</code>").format(part.strip("`")) if i % 2 else part for i, part in enumerate(parts)]
+    marked = [
+        Markup("<code>{}</code>").format(part.strip("`")) if i % 2 else mark_long_names(part)
+        for i, part in enumerate(parts)
+    ]
     return Markup("").join(marked)
 
 

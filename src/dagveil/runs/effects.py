@@ -18,12 +18,13 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.effects import answer as answers
 from dagveil.effects.answer import Effect
 from dagveil.effects.estimate import EffectEstimator, estimate_slope
-from dagveil.effects.parents import check_graph, check_pair, explain_refusal, list_readings
+from dagveil.effects.parents import Reading, check_graph, check_pair, explain_refusal, list_readings, read_pag
 from dagveil.effects.width import Wanted, choose_tables, epsilon_for_width, find_epsilon, table_accounting
 from dagveil.errors import DataError, EvidenceError, MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Stage, load_evidence
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.pag import MixedGraph
 from dagveil.methods.measure import is_numeric, measure
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.method import Measured, Method
@@ -42,19 +43,22 @@ NORMAL_DRAWS: Final = 4000  # rows that are drawn to forecast what shrinking doe
 MOST_SILENT: Final = 0.2  # share of redraws without an answer from which no interval of redraws is given
 
 
-def load_discovery(place: str | Path) -> tuple[Result, Evidence | None]:
-    """Read what `dagveil discover` left: a folder, or its result.json, with evidence.json beside it if there is one."""
+def load_discovery(place: str | Path, elsewhere: str | Path | None = None) -> tuple[Result, Evidence | None]:
+    """Read what `dagveil discover` left: a folder, or its result.json, and the evidence that it was found in.
+
+    `elsewhere` names the evidence; None takes evidence.json beside the result, if there is one.
+    """
     path = Path(place)
     path = path / "result.json" if path.is_dir() else path
     result = load_result(path)
-    beside = path.with_name("evidence.json")
-    if not beside.exists():
+    source = path.with_name("evidence.json") if elsewhere is None else Path(elsewhere)
+    if elsewhere is None and not source.exists():
         return result, None
-    evidence = load_evidence(beside)
+    evidence = load_evidence(source)
     if evidence.receipt != result.receipt:
         raise DataError(
-            f"{beside} is not the evidence that {path} was found in: their receipts differ. Put the right one beside "
-            "it, or search this evidence again"
+            f"{source} is not the evidence that {path} was found in: their receipts differ. Name the right one, or "
+            "search this evidence again"
         )
     return result, evidence
 
@@ -66,7 +70,7 @@ def effect(
     *,
     evidence: Evidence | str | Path | None = None,
     adjust: Iterable[str] | None = None,
-    graph: Cpdag | Dag | None = None,
+    graph: Cpdag | Dag | MixedGraph | None = None,
     knowledge: Knowledge | None = None,
     redraws: int = 0,
     width: float | None = None,
@@ -102,10 +106,11 @@ def effect(
     if isinstance(evidence, str | Path):
         evidence = load_evidence(evidence)
     if evidence is None:
+        check_pair(result.graph.nodes, cause, effect)
         raise EvidenceError(
             f"this result has no evidence beside it ({result.method.name} may have left none), so no effect can be "
-            "told from it for free; copy the evidence.json that was searched beside it, or ask the result of the run "
-            "itself, with the same --knowledge, or measure what the effect needs: `dagveil effect FILE --schema "
+            "told from it for free; name the evidence that was searched, with --evidence, or measure what the effect "
+            "needs: `dagveil effect FILE --schema "
             f"SCHEMA.toml --from RESULT --cause {cause} --effect {effect} --epsilon 0.5`"
         )
     question = _Question(result, evidence.schema, cause, effect, adjust, graph, knowledge)
@@ -125,16 +130,25 @@ class _Question:
         cause: str,
         effect: str,
         adjust: Iterable[str] | None,
-        graph: Cpdag | Dag | None,
+        graph: Cpdag | Dag | MixedGraph | None,
         knowledge: Knowledge | None,
     ) -> None:
         self.result, self.schema, self.cause, self.effect = result, schema, cause, effect
-        known = result.graph.cpdag if graph is None else graph
+        known = result.graph.structure if graph is None else graph
+        if strange := sorted(set(known.nodes) - set(schema.columns)):
+            raise MethodError(f"the graph has columns that the evidence lacks: {', '.join(strange)}. Nothing was spent")
+        self.knowledge, self.mended, self.hidden = knowledge, False, isinstance(known, MixedGraph)
+        self.adjust = None if adjust is None else frozenset(adjust)
+        if isinstance(known, MixedGraph):
+            if knowledge is not None or adjust is not None:
+                raise MethodError(
+                    "a graph with hidden causes says itself what to adjust for, and knowledge changes its marks: leave "
+                    "out --adjust, and search again with --hidden-causes and --knowledge. Nothing was spent"
+                )
+            self.readings: tuple[Reading, ...] = (read_pag(known, cause, effect),)
+            return
         found = Cpdag(known.nodes, known.edges, frozenset()) if isinstance(known, Dag) else known
         check_pair(found.nodes, cause, effect)
-        if strange := sorted(set(found.nodes) - set(schema.columns)):
-            raise MethodError(f"the graph has columns that the evidence lacks: {', '.join(strange)}. Nothing was spent")
-        self.knowledge = knowledge
         if knowledge is not None:
             knowledge.check(found.nodes)
             found = knowledge.orient(found)
@@ -143,8 +157,6 @@ class _Question:
             # majorities of redraws may fit no DAG; a graph that a person drew is not changed
             found = NO_KNOWLEDGE.orient(found)
         check_graph(found)
-        self.graph = found
-        self.adjust = None if adjust is None else frozenset(adjust)
         self.readings = list_readings(found, cause, effect)
         if self.adjust is not None:
             why = explain_refusal(found, cause, effect, self.adjust)
@@ -182,6 +194,8 @@ class _Question:
 
     def redraw(self, evidence: Evidence, redraws: int, progress: Progress) -> answers.Redrawn:
         """Draw both again: the graph from redrawn evidence, the effect around its estimate in that graph."""
+        if self.hidden:
+            raise MethodError("graphs with hidden causes are not drawn again; leave out --redraws. Nothing was spent")
         rng = np.random.default_rng(1)  # post-processing: the same evidence gives the same answer
         estimator = EffectEstimator(self.schema, evidence.releases)
         main = estimator.main_contrast(self.cause, self.effect)
@@ -267,11 +281,12 @@ class _Question:
         which = "which of " if len(loose) > 1 else "whether "
         return (
             f"The graph does not say {which}{', '.join(loose)} {'come' if len(loose) > 1 else 'comes'} before "
-            f"{self.cause}. If you know, say so in --knowledge FILE.toml, by tiers or, for example, with {told}.",
+            f"{self.cause}. If you know, say so as background knowledge: by tiers or, for example, with {told}.",
         )
 
     def _notes(self, possible: Sequence[answers.PossibleEffect]) -> tuple[str, ...]:
-        notes = [answers.ASSUMPTIONS.format(cause=self.cause, effect=self.effect), answers.POST_SELECTION]
+        assumed = answers.ASSUMPTIONS_OF_PAGS if self.hidden else answers.ASSUMPTIONS
+        notes = [assumed.format(cause=self.cause, effect=self.effect), answers.POST_SELECTION]
         if self.mended:
             notes.append("No DAG has all arrows and lines of this result, so the nearest graph that has one was read.")
         if any(one.form == "additive" for one in possible):
@@ -374,7 +389,7 @@ def measure_effect(
     *,
     evidence: Evidence | str | Path | None = None,
     adjust: Iterable[str] | None = None,
-    graph: Cpdag | Dag | None = None,
+    graph: Cpdag | Dag | MixedGraph | None = None,
     knowledge: Knowledge | None = None,
     **run: Unpack[RunOptions],
 ) -> tuple[Effect, Evidence]:

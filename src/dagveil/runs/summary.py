@@ -46,10 +46,12 @@ def describe_solidity(
         said.append(f"{doubtful} more {'is' if doubtful == 1 else 'are'} doubtful and not drawn")
     sentences = ["; ".join(said) + "."]
     if visible is not None and (not edges or visible > FAINT):
-        seen = "no dependence could be seen" if visible >= 1.0 else f"a dependence is seen above V = {visible:.2f}"
+        seen = "no dependence could be seen"
+        if visible < 1.0:
+            seen = f"a dependence is seen above V = {visible:.2f} (Cramér's V, from 0 to 1)"
         sentences.append(
             f"{'Noise hides all but strong dependences' if edges else 'Nothing stood out from noise and chance'}: "
-            f"for half of the pairs {seen} (Cramér's V, from 0 to 1). A larger epsilon, fewer columns or levels, or "
+            f"for half of the pairs {seen}. A larger epsilon, fewer columns or levels, or "
             "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much."
         )
     sentences += [
@@ -77,7 +79,7 @@ def _describe_arrows(edges: tuple[ResultEdge, ...]) -> list[str]:
     if weak:
         said.append(f"{weak} of {len(edges)} have an arrow that fewer than {SOLID:.0%} of the redraws show")
     return [
-        f"{', and '.join(said)}: little that is drawn tells cause from effect there. If you know which columns come "
+        f"{', and '.join(said)}: the graph tells little about causes and effects. If you know which columns come "
         "first, search again, for free, with --knowledge FILE.toml that lists tiers."
     ]
 

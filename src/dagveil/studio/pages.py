@@ -11,12 +11,13 @@ from jinja2 import Environment
 
 from dagveil._version import __version__
 from dagveil.data.draft import name_dataset
+from dagveil.effects.answer import describe_readings
 from dagveil.errors import DagveilError
 from dagveil.evidence.bundle import load_evidence
 from dagveil.forecast import answers
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
-from dagveil.report.html import make_environment, mark_breaks, render_report
+from dagveil.report.html import make_environment, mark_breaks, mark_long_names, render_report
 from dagveil.report.model import build_model
 from dagveil.report.registry import NEEDED
 from dagveil.report.svg import draw_graph
@@ -206,7 +207,10 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
             told = refuse(error)
         nodes = service.result(found.id).graph.nodes
         status = 200 if told is None else told.status
-        return show("effect.html.j2", status, job=found, query=query, answer=answer, told=told, columns=nodes)
+        return show(
+            *("effect.html.j2", status), job=found, query=query, answer=answer, told=told, columns=nodes,
+            describe_readings=describe_readings,
+        )  # fmt: skip
 
     def compare(request: Request) -> Response:
         query = read_query(request, ComparisonQuery)
@@ -243,6 +247,6 @@ def _environment(base: str) -> Environment:
     environment = make_environment("dagveil.studio")
     # a time as it stands in the ledger or the jobs, for people: to the minute, in UTC
     environment.filters["moment"] = lambda text: f"{text[:16].replace('T', ' ')} UTC"
-    environment.filters["breakable"] = mark_breaks
+    environment.filters |= {"breakable": mark_breaks, "sentence": mark_long_names}
     environment.globals["base"] = base
     return environment

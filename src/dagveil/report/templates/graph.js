@@ -178,9 +178,12 @@ function startDrag(event) {
   svg.addEventListener("pointermove", drag);
   for (const end of ["pointerup", "pointercancel"]) svg.addEventListener(end, stop, { once: true });
 }
+let fitted = { width: window.innerWidth, height: window.innerHeight };
 function fitStage() {
+  // a frame that is made taller, so that it holds the words too, leaves the drawing as tall as it is
+  if (window === window.top || window.innerWidth !== fitted.width) fitted = { width: window.innerWidth, height: window.innerHeight };
   const scale = Math.min(1, stage.clientWidth / fullWidth);
-  stage.style.setProperty("--stage-height", `${Math.max(160, Math.min(fullHeight * scale, 0.52 * window.innerHeight))}px`);
+  stage.style.setProperty("--stage-height", `${Math.max(160, Math.min(fullHeight * scale, 0.52 * fitted.height))}px`);
 }
 function openView() {
   // names must be readable at first sight: a large graph opens at its causes, in the middle of the top

@@ -278,12 +278,11 @@ const showGraph = (frame) => {
     // not by the address: that would scroll this page as well
     if (place.bottom > innerHeight - frame.getBoundingClientRect().top) frame.contentWindow.scrollBy(0, place.top - 8);
   }
-  // the frame ends below a whole sentence
-  const ends = [...inner.querySelectorAll("#graph :is(.stage, .legend, details), #summary dd")]
-    .map((part) => part.getBoundingClientRect().bottom)
-    .filter((bottom) => bottom < frame.clientHeight);
-  const last = Math.max(0, ...ends);
-  if (last > frame.clientHeight / 2) frame.style.height = `${Math.ceil(last) + 12}px`;
+  // the frame ends below a whole sentence, and holds all that is said up to whom it is private for
+  const spoken = [...inner.querySelectorAll("#summary dd")];
+  const wanted = spoken[2] ?? drawing;
+  const last = Math.max(...[drawing, wanted].map((part) => part.getBoundingClientRect().bottom));
+  frame.style.height = `${Math.ceil(last) + 12}px`;
 };
 
 for (const frame of document.querySelectorAll("iframe")) {
