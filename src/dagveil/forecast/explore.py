@@ -348,4 +348,4 @@ _DOCUMENT = Document(
 
 def load_exploration(path: str | Path) -> Exploration:
     """Read an exploration from a file."""
-    return _DOCUMENT.read(_DOCUMENT.load(path))
+    return _DOCUMENT.open(path)

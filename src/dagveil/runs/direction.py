@@ -25,7 +25,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.questions import Questions
-from dagveil.files import encode_json
+from dagveil.files import SavedRecord
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.method import Method
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
@@ -95,7 +95,7 @@ class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: Rows | None = None
 
 
-class Direction(msgspec.Struct, frozen=True):
+class Direction(SavedRecord, frozen=True):
     """Which of two columns looks like the cause, with the receipt of the run.
 
     Parameters
@@ -129,14 +129,6 @@ class Direction(msgspec.Struct, frozen=True):
     schema: SchemaSummary
     plan: tuple[Stage, ...]
     receipt: Receipt
-
-    def to_json(self) -> str:
-        """Write the answer as JSON."""
-        return msgspec.json.format(encode_json(self), indent=2).decode()
-
-    def save(self, path: str | Path) -> None:
-        """Write the answer to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
 
 def find_direction(

@@ -20,7 +20,7 @@ from dagveil._version import __version__
 from dagveil.data.column import Column, Numeric, marks_missing
 from dagveil.errors import BudgetError, DataError, MethodError
 from dagveil.evidence.questions import Independence
-from dagveil.files import encode_json
+from dagveil.files import SavedRecord
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import Edge, MixedGraph
@@ -191,7 +191,7 @@ def discover_reports(
     )
 
 
-class ReportPag(msgspec.Struct, frozen=True):
+class ReportPag(SavedRecord, frozen=True):
     """A partial ancestral graph behind reports, with its receipt.
 
     `confidence` has the share of redraws, for each edge in the order of the edges, in which its ends were adjacent
@@ -214,10 +214,6 @@ class ReportPag(msgspec.Struct, frozen=True):
     def graph(self) -> MixedGraph:
         """The graph."""
         return MixedGraph(self.nodes, frozenset(self.edges))
-
-    def save(self, path: str | Path) -> None:
-        """Write the graph and its receipt to a file."""
-        Path(path).write_bytes(msgspec.json.format(encode_json(self), indent=2) + b"\n")
 
 
 def find_report_pag(
@@ -274,7 +270,7 @@ class PairDirection(msgspec.Struct, frozen=True):
     score: float
 
 
-class ReportDirections(msgspec.Struct, frozen=True):
+class ReportDirections(SavedRecord, frozen=True):
     """Directions of all pairs of columns behind reports, with their receipt."""
 
     format: Literal["dagveil-directions"]
@@ -286,10 +282,6 @@ class ReportDirections(msgspec.Struct, frozen=True):
     schema: results.SchemaSummary
     findings: tuple[str, ...]
     receipt: Receipt
-
-    def save(self, path: str | Path) -> None:
-        """Write the directions and their receipt to a file."""
-        Path(path).write_bytes(msgspec.json.format(encode_json(self), indent=2) + b"\n")
 
 
 def direct_report_pairs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Final, Literal
 
@@ -18,7 +17,6 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
-from dagveil.evidence.covariance import LEVELS_KEPT, OneHotCovariance
 from dagveil.evidence.estimates import describe_constants
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.moments import MomentEvidence
@@ -36,7 +34,14 @@ from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
 from dagveil.runs.probabilities import check_edges_at, describe_shares, state_probabilities, why_no_probabilities
 from dagveil.runs.run import schema_knowledge
-from dagveil.runs.summary import describe_knowledge, describe_solidity
+from dagveil.runs.summary import (
+    describe_copies,
+    describe_knowledge,
+    describe_levels,
+    describe_score,
+    describe_solidity,
+    describe_unmeasured,
+)
 from dagveil.search.confidence import Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
@@ -44,7 +49,6 @@ from dagveil.search.constraint.skeleton import (
     Skeleton,
     SkeletonSettings,
     bound_false_edges,
-    find_copies,
     find_explanations,
     find_skeleton,
     marginal_level,
@@ -148,6 +152,10 @@ def redraw_found_graphs(
             progress("redrawing graph and effect", done + 1, settings.redraws)
 
 
+def _score_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
+    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
+
+
 def prepare_search(
     evidence: Evidence,
     settings: SearchSettings,
@@ -164,14 +172,23 @@ def prepare_search(
         tests, settings.skeleton(search_defaults(tests, evidence.schema)), settings.false_edges
     )
     rule = _rule(evidence, settings)
-    find: Callable[[Independence], Cpdag | MixedGraph]
+    if rule is SearchRule.NOTEARS:
+        return _search_linear(columns, evidence, knowledge), constants, false_edges
+    return _search_at(columns, settings, rule, knowledge, constants, note), constants, false_edges
+
+
+def _search_at(
+    columns: tuple[str, ...],
+    settings: SearchSettings,
+    rule: SearchRule,
+    knowledge: Knowledge,
+    levels: SkeletonSettings,
+    note: Callable[[Cpdag], None] = lambda tested: None,
+) -> Callable[[Independence], Cpdag | MixedGraph]:
+    """Return the search of evidence at some levels, which NOTEARS does not have."""
     if settings.hidden_causes:
-        find = search_hidden(columns, settings, rule, knowledge, constants)
-    elif rule is SearchRule.NOTEARS:
-        find = _search_linear(columns, evidence, knowledge)
-    else:
-        find = search_by(columns, settings, rule, knowledge, constants, _search_released, note)
-    return find, constants, false_edges
+        return search_hidden(columns, settings, rule, knowledge, levels)
+    return search_by(columns, settings, rule, knowledge, levels, _score_released, note)
 
 
 def _rule(evidence: Evidence, settings: SearchSettings) -> SearchRule:
@@ -207,17 +224,21 @@ def _search(
     likely, unknown = UNKNOWN, why_no_probabilities(evidence.method, schema, settings)
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
-        found = graph = _search_nothing(columns, settings, knowledge)
+        found = graph = (
+            _add_required(columns, frozenset(), knowledge)
+            if settings.hidden_causes
+            else knowledge.orient(Cpdag.empty(columns))
+        )
         shares, false_edges, visible, explained = Shares.none(), None, None, {}
     else:
         find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
         found, visible = find(tests), visible_strength(tests, skeleton_settings)
         findings = (*findings, *describe_constants(schema, evidence.releases))
-        findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
+        findings = (*findings, *describe_copies(tests), *describe_levels(tests))
         if settings.hidden_causes:
-            findings = (*findings, *_describe_unmeasured(tests, knowledge))
+            findings = (*findings, *describe_unmeasured(tests, knowledge))
         elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
-            findings = (*findings, _describe_search(tested[0], found))
+            findings = (*findings, describe_score(tested[0], found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
@@ -229,13 +250,12 @@ def _search(
         else:
             graph = agree_on_marks(found, shares, knowledge, explained)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
-
-            def search_at(levels: SkeletonSettings) -> Cpdag | MixedGraph:
-                if settings.hidden_causes:
-                    return search_hidden(columns, settings, rule, knowledge, levels)(tests)
-                return search_by(columns, settings, rule, knowledge, levels, _search_released)(tests)
-
-            variations = vary_levels(found, skeleton_settings, search_at, progress)
+            variations = vary_levels(
+                found,
+                skeleton_settings,
+                lambda levels: _search_at(columns, settings, rule, knowledge, levels)(tests),
+                progress,
+            )
     progress("searching", 1, 1)
     if isinstance(graph, Cpdag):
         drawn = results.assemble_graph(graph, shares, knowledge, likely)
@@ -279,44 +299,6 @@ def _search(
             *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
         ),
     )
-
-
-def _describe_search(tested: Cpdag, found: Cpdag) -> str:
-    """Say what the search went by, and what a score added to what tests had found."""
-    covered = set(tested.nodes)
-    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton() if pair <= covered)
-    if not restored:
-        return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
-    return (
-        f"The search went by tests; a noise-aware score put back what they separated in doubt: {', '.join(restored)}."
-    )
-
-
-def _describe_copies(tests: Independence) -> list[str]:
-    """Name columns that determine each other: the data cannot tell whose edges are whose."""
-    return [
-        f"{tests.columns[x]} and {tests.columns[z]} carry the same information: an edge of one may belong to the "
-        "other. Background knowledge settles it, or leaving one of them out."
-        for x, z in zip(*np.nonzero(np.triu(find_copies(tests))), strict=True)
-    ]
-
-
-def _describe_levels(tests: Independence) -> list[str]:
-    """Name columns with more levels than the tests keep apart; levels that noise hides are no loss."""
-    covariance = getattr(tests, "covariance", None)
-    if not isinstance(covariance, OneHotCovariance):
-        return []
-    merged = [
-        f"{name} ({int(groups.max()) + 1} of {len(groups)})"
-        for name, groups in zip(covariance.columns, covariance.groups, strict=True)
-        if len(groups) > LEVELS_KEPT
-    ]
-    if not merged:
-        return []
-    return [
-        f"Tests keep the most frequent levels of {', '.join(merged)} apart and merge the rest; given such a column "
-        "they may miss that it explains an edge."
-    ]
 
 
 def visible_strength(tests: Independence, settings: SkeletonSettings) -> float | None:
@@ -440,33 +422,6 @@ def _add_required(columns: tuple[str, ...], edges: frozenset[Edge], knowledge: K
     joined = {frozenset((edge.first, edge.second)) for edge in edges}
     more = {Edge(*arc, Mark.TAIL, Mark.ARROW) for arc in knowledge.required if frozenset(arc) not in joined}
     return MixedGraph(columns, edges | more)
-
-
-def _search_nothing(columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge) -> Cpdag | MixedGraph:
-    """Return the graph of knowledge alone."""
-    if settings.hidden_causes:
-        return _add_required(columns, frozenset(), knowledge)
-    return knowledge.orient(Cpdag.empty(columns))
-
-
-def _describe_unmeasured(tests: Independence, knowledge: Knowledge) -> list[str]:
-    """Name pairs that knowledge kept from being measured: hidden causes may join them all the same."""
-    names = tests.columns
-    excluded = [(x, y) for x, y in combinations(range(len(names)), 2) if knowledge.excludes(names[x], names[y])]
-    if not excluded:
-        return []
-    answered = tests.answers(Questions.of([(x, y, ()) for x, y in excluded]))
-    unasked = [f"{names[x]} – {names[y]}" for (x, y), known in zip(excluded, answered, strict=True) if not known]
-    if not unasked:
-        return []
-    return [
-        f"Knowledge forbids both directions of {', '.join(unasked)}, so nothing was measured about them. Whether they "
-        "share a hidden cause is not known."
-    ]
-
-
-def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
-    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
 
 
 def _search_linear(
