@@ -32,28 +32,13 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
+from dagveil.runs import summary
 from dagveil.runs.probabilities import check_edges_at, describe_shares, state_probabilities, why_no_probabilities
 from dagveil.runs.run import schema_knowledge
-from dagveil.runs.summary import (
-    describe_copies,
-    describe_knowledge,
-    describe_levels,
-    describe_score,
-    describe_solidity,
-    describe_unmeasured,
-)
 from dagveil.search.confidence import Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
+from dagveil.search.constraint import skeleton as skeletons
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
-from dagveil.search.constraint.skeleton import (
-    Skeleton,
-    SkeletonSettings,
-    bound_false_edges,
-    find_explanations,
-    find_skeleton,
-    marginal_level,
-    screening_level,
-)
 from dagveil.search.probabilities import UNKNOWN
 from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
@@ -66,8 +51,8 @@ _LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("m
 
 def vary_levels(
     graph: Cpdag | MixedGraph,
-    settings: SkeletonSettings,
-    search: Callable[[SkeletonSettings], Cpdag | MixedGraph],
+    settings: skeletons.SkeletonSettings,
+    search: Callable[[skeletons.SkeletonSettings], Cpdag | MixedGraph],
     progress: Progress,
 ) -> tuple[results.Variation, ...]:
     """Search again at neighbouring levels, and tell what differs from the graph."""
@@ -129,7 +114,7 @@ def search_evidence(
     if knowledge is not None and knowledge != schema_knowledge(schema):
         findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *describe_knowledge(knowledge))
+    findings = (*findings, *summary.describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     check_edges_at(evidence.method, schema, settings)
     with _computing():
@@ -162,13 +147,13 @@ def prepare_search(
     knowledge: Knowledge,
     tests: Independence,
     note: Callable[[Cpdag], None] = lambda tested: None,
-) -> tuple[Callable[[Independence], Cpdag | MixedGraph], SkeletonSettings, float]:
+) -> tuple[Callable[[Independence], Cpdag | MixedGraph], skeletons.SkeletonSettings, float]:
     """Return the search for these tests, its constants, and the false edges that they allow.
 
     `note` is told the graph of tests alone, where a score may add to it.
     """
     columns = tuple(evidence.schema.columns)
-    constants, false_edges = bound_false_edges(
+    constants, false_edges = skeletons.bound_false_edges(
         tests, settings.skeleton(search_defaults(tests, evidence.schema)), settings.false_edges
     )
     rule = _rule(evidence, settings)
@@ -182,7 +167,7 @@ def _search_at(
     settings: SearchSettings,
     rule: SearchRule,
     knowledge: Knowledge,
-    levels: SkeletonSettings,
+    levels: skeletons.SkeletonSettings,
     note: Callable[[Cpdag], None] = lambda tested: None,
 ) -> Callable[[Independence], Cpdag | MixedGraph]:
     """Return the search of evidence at some levels, which NOTEARS does not have."""
@@ -223,7 +208,7 @@ def _search(
     tested: list[Cpdag] = []
     likely, unknown = UNKNOWN, why_no_probabilities(evidence.method, schema, settings)
     if tests is None:
-        skeleton_settings = settings.skeleton(SkeletonSettings())
+        skeleton_settings = settings.skeleton(skeletons.SkeletonSettings())
         found = graph = (
             _add_required(columns, frozenset(), knowledge)
             if settings.hidden_causes
@@ -234,14 +219,14 @@ def _search(
         find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
         found, visible = find(tests), visible_strength(tests, skeleton_settings)
         findings = (*findings, *describe_constants(schema, evidence.releases))
-        findings = (*findings, *describe_copies(tests), *describe_levels(tests))
+        findings = (*findings, *summary.describe_copies(tests), *summary.describe_levels(tests))
         if settings.hidden_causes:
-            findings = (*findings, *describe_unmeasured(tests, knowledge))
+            findings = (*findings, *summary.describe_unmeasured(tests, knowledge))
         elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
-            findings = (*findings, describe_score(tested[0], found))
+            findings = (*findings, summary.describe_score(tested[0], found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
-        explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
+        explained = skeletons.find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
         if isinstance(found, Cpdag):
             if unknown is None:
                 likely = state_probabilities(tests, found, shares, visible, explained, knowledge)
@@ -294,14 +279,14 @@ def _search(
         false_edges=false_edges,
         wrong_edges=wrong_edges,
         parents=results.list_parents(likely),
-        summary=describe_solidity(
+        summary=summary.describe_solidity(
             *(drawn, misses, false_edges, visible),
             *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
         ),
     )
 
 
-def visible_strength(tests: Independence, settings: SkeletonSettings) -> float | None:
+def visible_strength(tests: Independence, settings: skeletons.SkeletonSettings) -> float | None:
     """Return Cramér's V that a pair must exceed to pass the marginal test, for half of the pairs; at most 1."""
     x, y = np.triu_indices(len(tests.columns), 1)
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
@@ -310,7 +295,7 @@ def visible_strength(tests: Independence, settings: SkeletonSettings) -> float |
         return None
     found = tests.test(questions)
     freedom = np.maximum(found.freedom, 1.0)
-    needed = special.chdtri(freedom, screening_level(settings, found.p_value, len(x))) - freedom
+    needed = special.chdtri(freedom, skeletons.screening_level(settings, found.p_value, len(x))) - freedom
     if isinstance(tests, PairEvidence | JointEvidence):
         # the variance in one direction that loses as much information as the directions do on average
         share = np.maximum(tests.power(questions)[0], 1e-12)
@@ -361,7 +346,7 @@ def search_by(
     settings: SearchSettings,
     rule: SearchRule,
     knowledge: Knowledge,
-    skeleton_settings: SkeletonSettings,
+    skeleton_settings: skeletons.SkeletonSettings,
     score: Callable[[Independence, Knowledge, Cpdag, float], Cpdag],
     note: Callable[[Cpdag], None] = lambda tested: None,
 ) -> Callable[[Independence], Cpdag]:
@@ -371,7 +356,7 @@ def search_by(
     their columns, the tests' graph, and their level. `note` is told the graph that tests alone found.
     """
 
-    def orient(tests: Independence, skeleton: Skeleton, known: Knowledge) -> Cpdag:
+    def orient(tests: Independence, skeleton: skeletons.Skeleton, known: Knowledge) -> Cpdag:
         if settings.arrows is ArrowRule.EVIDENCE:
             return orient_by_evidence(tests, skeleton, ArrowSettings(), known)
         return orient_by_separating_sets(tests.columns, skeleton, known)
@@ -379,14 +364,14 @@ def search_by(
     def find(tests: Independence) -> Cpdag:
         # columns that nothing was measured about have edges by knowledge only
         known = knowledge.within(tests.columns)
-        skeleton = find_skeleton(tests, skeleton_settings, known)
+        skeleton = skeletons.find_skeleton(tests, skeleton_settings, known)
         graph = orient(tests, skeleton, known)
         note(graph)
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
             restored = restore_edges(tests, known, skeleton, graph)
             graph = graph if restored is skeleton else orient(tests, restored, known)
         if rule is SearchRule.SCORE:
-            graph = score(tests, known, graph, marginal_level(tests, skeleton_settings))
+            graph = score(tests, known, graph, skeletons.marginal_level(tests, skeleton_settings))
         if tests.columns == columns:
             return graph
         return knowledge.orient(Cpdag(columns, graph.directed, graph.undirected))
@@ -399,7 +384,7 @@ def search_hidden(
     settings: SearchSettings,
     rule: SearchRule,
     knowledge: Knowledge,
-    levels: SkeletonSettings,
+    levels: skeletons.SkeletonSettings,
 ) -> Callable[[Independence], MixedGraph]:
     """Return the search for a PAG, for any tests; the skeleton is that of the search without hidden causes."""
     ancestral = AncestralSettings(selection=settings.selection_bias)
@@ -408,7 +393,7 @@ def search_hidden(
         known = knowledge.within(tests.columns)
         # who cannot cause whom may still share a hidden cause, so only required edges are known to be
         required = Knowledge(required=known.required)
-        skeleton = find_skeleton(tests, levels, required)
+        skeleton = skeletons.find_skeleton(tests, levels, required)
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
             tested = orient_by_evidence(tests, skeleton, ArrowSettings(), required)
             skeleton = restore_edges(tests, required, skeleton, tested)

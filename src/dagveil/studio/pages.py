@@ -21,20 +21,8 @@ from dagveil.report.model import build_model
 from dagveil.report.registry import NEEDED
 from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
-from dagveil.studio import responses
+from dagveil.studio import requests, responses
 from dagveil.studio.folder import ENDINGS
-from dagveil.studio.requests import (
-    MOST_SYNTHETIC,
-    ComparisonQuery,
-    EffectQuery,
-    ExportQuery,
-    PlanQuery,
-    StartQuery,
-    SyntheticQuery,
-    TablesQuery,
-    read_query,
-    split_names,
-)
 from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
 from dagveil.studio.views import list_facts
@@ -95,8 +83,8 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return show("dataset.html.j2", dataset=found, jobs=jobs)
 
     def start(request: Request) -> Response:
-        query = read_query(request, StartQuery) if request.url.query else StartQuery()
-        table, names, semicolons = None, tuple(split_names(query.columns)), False
+        query = requests.read_query(request, requests.StartQuery) if request.url.query else requests.StartQuery()
+        table, names, semicolons = None, tuple(requests.split_names(query.columns)), False
         if query.dataset:
             table, names, layout = service.header(query.dataset)
             semicolons = layout.separator == ";"
@@ -112,7 +100,9 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def plan(request: Request) -> Response:
         found = asked(request)
         service.folder.table(found.id).reviewed_schema()
-        query = read_query(request, PlanQuery) if request.url.query else PlanQuery(epsilon="1")
+        query = (
+            requests.read_query(request, requests.PlanQuery) if request.url.query else requests.PlanQuery(epsilon="1")
+        )
         facts, told = None, None
         try:
             facts = service.plan(found.id, query.method, query.epsilon, query.delta, query.redraws)
@@ -137,13 +127,13 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         explored = service.exploration(found.id) if found.has_exploration else None
         return show(
             "job.html.j2", job=found, others=others, explored=explored, settings=_list_settings(found.redraws),
-            say=answers, most_synthetic=MOST_SYNTHETIC,
+            say=answers, most_synthetic=requests.MOST_SYNTHETIC,
             formats=[form.value for form in Format], extensions=EXTENSIONS,
             columns=service.result(found.id).graph.nodes if found.has_result else (),
         )  # fmt: skip
 
     def tables(request: Request) -> Response:
-        found, query = service.job(request.path_params["job"]), read_query(request, TablesQuery)
+        found, query = service.job(request.path_params["job"]), requests.read_query(request, requests.TablesQuery)
         shown, told = None, None
         try:
             shown = service.tables(found.id, query.first, query.second)
@@ -165,14 +155,14 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return Response(content, media_type="application/zip", headers=named)
 
     def synthetic(request: Request) -> Response:
-        query = read_query(request, SyntheticQuery)
+        query = requests.read_query(request, requests.SyntheticQuery)
         return send_zip(service.synthetic(request.path_params["job"], query.rows, query.seed), "synthetic")
 
     def certification(request: Request) -> Response:
         return send_zip(service.certification(request.path_params["job"]), "certification")
 
     def export(request: Request) -> Response:
-        query = read_query(request, ExportQuery)
+        query = requests.read_query(request, requests.ExportQuery)
         text = service.export(request.path_params["job"], query.to, query.extend)
         named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{EXPORTERS[query.to].ending}"'}
         return Response(text, media_type="text/plain", headers=named)
@@ -198,7 +188,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
 
     def effect(request: Request) -> Response:
         found = service.job(request.path_params["job"])
-        query = read_query(request, EffectQuery)
+        query = requests.read_query(request, requests.EffectQuery)
         answer, told = None, None
         try:
             answer = service.effect(found.id, query.cause, query.effect, query.adjust)
@@ -209,7 +199,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return show("effect.html.j2", status, job=found, query=query, answer=answer, told=told, columns=nodes)
 
     def compare(request: Request) -> Response:
-        query = read_query(request, ComparisonQuery)
+        query = requests.read_query(request, requests.ComparisonQuery)
         return show("compare.html.j2", found=service.compare(query.here, query.there))
 
     return [
