@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
+import msgspec
 from jinja2 import Environment
 
 from dagveil._version import __version__
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
+
+Answer = TypeVar("Answer")
 
 DRAWING_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 REPORT_POLICY: Final = "frame-ancestors 'self'"  # beside the report's own, stricter one, which stands in its head
@@ -103,13 +107,9 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         query = (
             requests.read_query(request, requests.PlanQuery) if request.url.query else requests.PlanQuery(epsilon="1")
         )
-        facts, told = None, None
-        try:
-            facts = service.plan(found.id, query.method, query.epsilon, query.delta, query.redraws)
-        except DagveilError as error:
-            told = refuse(error)
+        facts, told, status = _attempt(service.plan, found.id, **msgspec.structs.asdict(query))
         return show(
-            "plan.html.j2", 200 if told is None else told.status, dataset=found, query=query, plan=facts, told=told,
+            "plan.html.j2", status, dataset=found, query=query, plan=facts, told=told,
             methods=service.methods().methods, **explored(found.id),
         )  # fmt: skip
 
@@ -134,16 +134,9 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
 
     def tables(request: Request) -> Response:
         found, query = service.job(request.path_params["job"]), requests.read_query(request, requests.TablesQuery)
-        shown, told = None, None
-        try:
-            shown = service.tables(found.id, query.first, query.second)
-        except DagveilError as error:
-            told = refuse(error)
-        columns = load_evidence(service.evidence(found.id)).schema.columns
-        return show(
-            "tables.html.j2", 200 if told is None else told.status, job=found, query=query, shown=shown, told=told,
-            columns=list(columns),
-        )  # fmt: skip
+        shown, told, status = _attempt(service.tables, found.id, query.first, query.second)
+        columns = list(load_evidence(service.evidence(found.id)).schema.columns)
+        return show("tables.html.j2", status, job=found, query=query, shown=shown, told=told, columns=columns)
 
     def certify(request: Request) -> Response:
         found = service.job(request.path_params["job"])
@@ -189,13 +182,8 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def effect(request: Request) -> Response:
         found = service.job(request.path_params["job"])
         query = requests.read_query(request, requests.EffectQuery)
-        answer, told = None, None
-        try:
-            answer = service.effect(found.id, query.cause, query.effect, query.adjust)
-        except DagveilError as error:
-            told = refuse(error)
+        answer, told, status = _attempt(service.effect, found.id, query.cause, query.effect, query.adjust)
         nodes = service.result(found.id).graph.nodes
-        status = 200 if told is None else told.status
         return show("effect.html.j2", status, job=found, query=query, answer=answer, told=told, columns=nodes)
 
     def compare(request: Request) -> Response:
@@ -226,6 +214,15 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         Route("/compare", compare),
         Route("/history", lambda request: show("history.html.j2", runs=service.history().runs, ledger=service.shown)),
     ]
+
+
+def _attempt(ask: Callable[..., Answer], *asked: Any, **options: Any) -> tuple[Answer | None, Refused | None, int]:
+    """Ask, and return the answer, or else why there is none; and the status of the page that tells it."""
+    try:
+        return ask(*asked, **options), None, 200
+    except DagveilError as error:
+        told = refuse(error)
+        return None, told, told.status
 
 
 @lru_cache(maxsize=4)
