@@ -240,7 +240,7 @@ def find_bounds(
     --------
     >>> import numpy as np
     >>> from dagveil.privacy.noise.kind import NoiseKind
-    >>> schema = Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
+    >>> schema = schemas.Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
     >>> rows = {"x": np.random.default_rng(1).normal(0.0, 300.0, 5000)}
     >>> found = find_bounds(rows, schema, epsilon=1, ledger=None, noise=NoiseKind.SEEDED, seed=1)
     >>> found.schema.columns["x"].bounds

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import COLUMN_REACH, RESIDUAL_REACH, NoisyDifference, Ridge
 from dagveil.data.column import Numeric
@@ -37,7 +36,7 @@ from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import SchemaSummary, now, summarise
+from dagveil.runs.result import SchemaSummary, head, summarise
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.statistics.kernels import kernel_features, root_hsic
 from dagveil.statistics.residuals import residual_rank_score
@@ -184,10 +183,7 @@ def find_direction(
         cause, effect = (x, y) if found.value <= 0.0 else (y, x)
         confidence += (MODEL_ACCURACY - 0.5) * -math.expm1(-abs(found.value) / found.scale)
     return Direction(
-        format="dagveil-direction",
-        version=DIRECTION_VERSION,
-        software=__version__,
-        created=now(),
+        **head("dagveil-direction", DIRECTION_VERSION),
         columns=(x, y),
         cause=cause,
         effect=effect,

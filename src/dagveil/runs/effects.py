@@ -12,7 +12,6 @@ from typing import Any, Final, Unpack
 import msgspec
 import numpy as np
 
-from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.data.schema import Schema, load_schema
 from dagveil.effects import answer as answers
@@ -33,7 +32,7 @@ from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import Result, load_result, now
+from dagveil.runs.result import Result, head, load_result
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.runs.search import redraw_found_graphs
 from dagveil.search.settings import SearchSettings
@@ -166,10 +165,7 @@ class _Question:
         main = estimator.main_contrast(self.cause, self.effect)
         possible = tuple(estimator.answer(one, self.cause, self.effect) for one in self.readings)
         return Effect(
-            format="dagveil-effect",
-            version=answers.EFFECT_VERSION,
-            software=__version__,
-            created=now(),
+            **head("dagveil-effect", answers.EFFECT_VERSION),
             dataset=self.schema.dataset,
             cause=self.cause,
             effect=self.effect,
@@ -422,10 +418,7 @@ def measure_effect(
     with open_run(source, narrow, budget, QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
         measured = _release(curator, settings, run.get("progress", silent))
     released = Evidence(
-        format="dagveil-evidence",
-        version=EVIDENCE_VERSION,
-        software=__version__,
-        created=now(),
+        **head("dagveil-evidence", EVIDENCE_VERSION),
         method=QUESTION.name,
         schema=narrow,
         plan=measured.plan,

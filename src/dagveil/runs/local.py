@@ -173,10 +173,7 @@ def discover_reports(
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
     return results.Result(
-        format="dagveil-result",
-        version=results.RESULT_VERSION,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-result", results.RESULT_VERSION),
         method=_name_method(protocol, algorithm.value, sight, settings, skeleton_settings, tests),
         graph=drawn,
         near_misses=misses,
@@ -247,10 +244,7 @@ def find_report_pag(
     edges = tuple(sorted(found.edges, key=lambda edge: (edge.first, edge.second)))
     confidence = [shares.of_pair(frozenset((edge.first, edge.second))) for edge in edges]
     return ReportPag(
-        format="dagveil-pag",
-        version=1,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-pag", 1),
         method=_name_method(protocol, Algorithm.FCI.value, sight, settings, levels, tests),
         nodes=protocol.names,
         edges=edges,
@@ -329,10 +323,7 @@ def direct_report_pairs(
         found.append(PairDirection(*names, names[score < 0.0] if score else None, score))
     progress("comparing pairs", len(places), len(places))
     return ReportDirections(
-        format="dagveil-directions",
-        version=1,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-directions", 1),
         method=_name_method(protocol, rule.value, sight),
         pairs=tuple(found),
         schema=results.summarise(protocol.schema),

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from dagveil._version import __version__
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, GraphError
@@ -393,6 +394,11 @@ def result_from_json(text: str | bytes) -> Result:
 def load_result(path: str | Path) -> Result:
     """Read a result from a file."""
     return _DOCUMENT.open(path)
+
+
+def head(form: str, version: int) -> dict[str, Any]:
+    """Return the first fields of a record that is written now."""
+    return {"format": form, "version": version, "software": __version__, "created": now()}
 
 
 def now() -> str:

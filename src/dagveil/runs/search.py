@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 from scipy import special
 
-from dagveil._version import __version__
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
@@ -249,10 +248,7 @@ def _search(
     misses = results.near_misses(graph, shares, found, explained, likely)
     wrong_edges = None if unknown else results.expect_wrong(drawn)
     return results.Result(
-        format="dagveil-result",
-        version=results.RESULT_VERSION,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-result", results.RESULT_VERSION),
         method=results.MethodUsed(
             name=evidence.method,
             calibration=evidence.receipt.calibration.value,
