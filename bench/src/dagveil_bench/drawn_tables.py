@@ -27,8 +27,15 @@ from scipy.special import ndtri
 
 from dagveil.data.column import OWN_LEVEL, PAIRWISE, Categorical, Column, Numeric, Ordinal
 from dagveil.data.schema import Schema
-from dagveil.errors import MethodError
-from dagveil.examples.networks import NETWORK_NAMES, load_network, network_schema, sample_codes
+from dagveil.errors import GraphError, MethodError
+from dagveil.examples.networks import (
+    NETWORK_NAMES,
+    Network,
+    check_graph_size,
+    load_network,
+    network_schema,
+    sample_codes,
+)
 from dagveil.graphs.cpdag import Dag
 
 Floats = NDArray[np.float64]
@@ -43,6 +50,8 @@ WEAKEST: Final = 0.4
 STRONGEST: Final = 0.9
 LOGIT: Final = 2.0
 """An effect on a level, in logits, is this times one on a number: the noise of a logit is that much wider."""
+
+MOST_PARENTS_OF_LEVELS: Final = 4  # more are dropped from a network of levels: its tables grow with their product
 
 COMPLETE: Final = "complete"
 WAYS: Final = (COMPLETE, OWN_LEVEL, PAIRWISE)
@@ -235,3 +244,38 @@ def choose_missing(
             low, high = (middle, high) if (middle * odds / (1 + middle * odds)).mean() < share else (low, middle)
         gone[name] = rng.random(n_rows) < low * odds / (1 + low * odds)
     return gone
+
+
+def random_network(
+    n_nodes: int, sparseness: float, rng: np.random.Generator, n_levels: tuple[int, int] = (2, 4)
+) -> Network:
+    """Draw a random network over the columns x1, x2, ….
+
+    The nodes are put in a random order, so that the order of the columns says nothing about the graph. Each pair is
+    an edge with probability `sparseness`, from the earlier to the later; of more than four parents a random four
+    stay. Numbers of levels are uniform between the two given, both included; each row of a table is uniform on the
+    simplex (a Dirichlet distribution with all parameters 1).
+
+    Examples
+    --------
+    >>> random_network(5, 0.4, np.random.default_rng(0)).nodes
+    ('x1', 'x2', 'x3', 'x4', 'x5')
+    """
+    check_graph_size(n_nodes, sparseness)
+    fewest, most = n_levels
+    if not 1 <= fewest <= most <= 256:
+        raise GraphError(f"numbers of levels must run from 1 to 256 at most, not from {fewest} to {most}")
+    nodes = tuple(f"x{position + 1}" for position in range(n_nodes))
+    counts = rng.integers(fewest, most, size=n_nodes, endpoint=True)
+    levels = {node: tuple(f"v{code}" for code in range(count)) for node, count in zip(nodes, counts, strict=True)}
+    order = [nodes[position] for position in rng.permutation(n_nodes)]
+    parents: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, NDArray[np.float64]] = {}
+    for position, node in enumerate(order):
+        chosen = [order[earlier] for earlier in np.flatnonzero(rng.random(position) < sparseness)]
+        if len(chosen) > MOST_PARENTS_OF_LEVELS:
+            chosen = [str(parent) for parent in rng.choice(chosen, size=MOST_PARENTS_OF_LEVELS, replace=False)]
+        parents[node] = tuple(sorted(chosen, key=nodes.index))
+        shape = tuple(len(levels[parent]) for parent in parents[node])
+        tables[node] = rng.dirichlet(np.ones(len(levels[node])), size=shape)
+    return Network(f"random-{n_nodes}-{sparseness:g}", nodes, levels, parents, tables)

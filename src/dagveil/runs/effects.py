@@ -59,6 +59,14 @@ def load_discovery(place: str | Path) -> tuple[Result, Evidence | None]:
     return result, evidence
 
 
+def _load_both(result: Result | str | Path, evidence: Evidence | str | Path | None) -> tuple[Result, Evidence | None]:
+    """Read a result, and its evidence: the one that is given, or what lies beside the result."""
+    if isinstance(result, str | Path):
+        result, beside = load_discovery(result)
+        evidence = beside if evidence is None else evidence
+    return result, load_evidence(evidence) if isinstance(evidence, str | Path) else evidence
+
+
 def effect(
     result: Result | str | Path,
     cause: str,
@@ -96,11 +104,7 @@ def effect(
     progress
         Told what is being done.
     """
-    if isinstance(result, str | Path):
-        result, beside = load_discovery(result)
-        evidence = beside if evidence is None else evidence
-    if isinstance(evidence, str | Path):
-        evidence = load_evidence(evidence)
+    result, evidence = _load_both(result, evidence)
     if evidence is None:
         raise EvidenceError(
             f"this result has no evidence beside it ({result.method.name} may have left none), so no effect can be "
@@ -393,11 +397,7 @@ def measure_effect(
         The answer with the receipt of this run; and what was released, to search or ask again for free.
     """
     full = schema if isinstance(schema, Schema) else load_schema(schema)
-    if isinstance(result, str | Path):
-        result, beside = load_discovery(result)
-        evidence = beside if evidence is None else evidence
-    if isinstance(evidence, str | Path):
-        evidence = load_evidence(evidence)
+    result, evidence = _load_both(result, evidence)
     if full.digest() != result.schema.digest:
         raise MethodError(
             f"the schema of {full.dataset!r} is not the one that this result was found with; give that one, so that "

@@ -19,7 +19,7 @@ from dagveil.graphs.cpdag import Dag
 from dagveil.methods.method import Plugins, read_plugins
 from dagveil_bench.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
 from dagveil_bench.drawn_tables import KINDS as DRAWN
-from dagveil_bench.drawn_tables import check_drawn, draw_table
+from dagveil_bench.drawn_tables import check_drawn, draw_table, random_network
 from dagveil_bench.local_data import folder_of
 from dagveil_bench.nonlinear import nonlinear_dag, nonlinear_schema, sample_over, with_bins
 
@@ -131,9 +131,7 @@ def _draw_table(source: str, n_rows: int, rng: np.random.Generator) -> tuple[Mem
         schema = with_bins(schema) if kind == "nonlinear-binned" else schema
         return MemoryTable.from_source(columns, schema), dag
     network = (
-        networks.random_network(int(words[0]), float(words[1]), rng, (2, 5))
-        if kind == "random"
-        else networks.load_network(kind)
+        random_network(int(words[0]), float(words[1]), rng, (2, 5)) if kind == "random" else networks.load_network(kind)
     )
     codes = networks.sample_codes(network, n_rows, rng)
     return MemoryTable.from_codes(codes, networks.network_schema(network, n_rows)), network.dag()
