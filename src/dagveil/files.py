@@ -75,6 +75,22 @@ SEAL: Final = "seal"
 """Field of the seal in a file."""
 
 
+_DOCUMENTS: Final[dict[type, Document[Any]]] = {}  # by the kind of record, those that are written with a seal
+
+
+class SavedRecord(msgspec.Struct, frozen=True):
+    """A record that is written as JSON, with a seal if its kind of file has one."""
+
+    def to_json(self) -> str:
+        """Write it as JSON."""
+        document = _DOCUMENTS.get(type(self))
+        return msgspec.json.format(encode_json(self) if document is None else document.write(self), indent=2).decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+
 @dataclass(frozen=True, slots=True)
 class Document(Generic[T]):
     """One kind of file.
@@ -111,6 +127,13 @@ class Document(Generic[T]):
     error: type[DagveilError] = DataError
     sealed: bool = False
     check: Callable[[T], None] = lambda record: None
+
+    def __post_init__(self) -> None:
+        _DOCUMENTS[self.kind] = self
+
+    def open(self, path: str | Path) -> T:
+        """Read the record in a file."""
+        return self.read(self.load(path))
 
     def write(self, record: T) -> bytes:
         """Write a record as JSON, sealed if this kind of file is."""

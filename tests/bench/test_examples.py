@@ -13,13 +13,12 @@ from dagveil.privacy.receipt import Calibration
 from dagveil_bench.adult import adult_network
 from dagveil_bench.bayesian_scores import BdeuScore, BgeScore, bge_of_rows
 from dagveil_bench.custodians import count_sites
+from dagveil_bench.exact_searches import chi_square
 from dagveil_bench.levels import draw_design
 from dagveil_bench.mutations import mutate_bytes, mutate_json
 from dagveil_bench.nonlinear import nonlinear_dag, sample_nonlinear
 from dagveil_bench.notears_peers import Case, Error, Shape, count_differences, draw_weights, rate_arrows
-from dagveil_bench.score_speed import read_marks
-from dagveil_bench.speed import Timing, describe_ratio, p_value
-from dagveil_bench.speed_history import list_ratios
+from dagveil_bench.speed import describe_ratio
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.machine import describe_packages, list_changes
 from dagveil_bench.studies.metrics import Metric, score_graph
@@ -95,20 +94,12 @@ def test_rate_arrows() -> None:
     )
 
 
-def test_read_marks() -> None:
-    assert sorted(read_marks(np.array([[0, -1, -1], [1, 0, 0], [-1, 0, 0]]), "abc").directed) == [("a", "b")]
-
-
-def test_p_value() -> None:
-    assert round(p_value(np.array([[10, 20], [30, 40]])), 4) == 0.373
+def test_chi_square() -> None:
+    assert round(chi_square(np.array([[10, 20], [30, 40]])), 4) == 0.373
 
 
 def test_describe_ratio() -> None:
     assert (describe_ratio(34.7), describe_ratio(0.678)) == ("35 ×", "0.68 ×")
-
-
-def test_list_ratios() -> None:
-    assert list_ratios([Timing("asia", "dagveil", 0.5), Timing("asia", "peer", 4.0)]) == {"asia: peer / dagveil": 8.0}
 
 
 def test_sample_source() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
-from dagveil.examples.networks import random_network, sample_codes
+from dagveil.examples.networks import sample_codes
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil_bench.drawn_tables import random_network
 from dagveil_bench.local_aware import (
     Noise,
     Statistic,

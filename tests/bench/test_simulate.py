@@ -14,11 +14,11 @@ from dagveil.examples.networks import (
     Network,
     load_network,
     random_linear_gaussian,
-    random_network,
     sample_codes,
     sample_linear_gaussian,
     sample_table,
 )
+from dagveil_bench.drawn_tables import random_network
 
 N_ROWS = 100_000
 

@@ -313,7 +313,7 @@ def test_the_command_takes_a_table_of_ones_own(tmp_path: Path, monkeypatch: pyte
     [
         ((), "does not say that its data set is public"),
         (("--methods", "svt-pc"), "no evidence to search"),
-        (("--tables", "nothing", "--accept-no-guarantee"), "choose from visits, patients"),
+        (("--tables", "nothing", "--accept-no-guarantee"), "'nothing' is none of visits, patients"),
     ],
 )
 def test_the_command_refuses_before_it_works(tmp_path: Path, words: tuple[str, ...], message: str) -> None:

@@ -111,7 +111,7 @@ def test_bad_sizes_are_refused():
     for arguments, told in (
         (["wide", "--levels", "1"], "at least 2"),
         (["wide", "--levels", "none", "--numbers", "none"], "both kinds"),
-        (["wide", "--method", "measure,priv-pc"], "--method priv-pc: choose from"),
+        (["wide", "--method", "measure,priv-pc"], "'priv-pc' is none of measure"),
         (["growth", "--rows", "2.5"], "whole numbers"),
     ):
         done = CliRunner().invoke(bench, arguments)

@@ -134,7 +134,7 @@ def test_memory_table() -> None:
 
 def test_moment_plan() -> None:
     plan = MomentPlan(columns=("x",), centers=(0.0,), spreads=(1.0,), radius_squared=4.0, constant=1.0, bits=3)
-    assert plan.norm_squared_bound() == 320
+    assert plan.rows.norm_squared_bound() == 320
 
 
 def test_choose_bits() -> None:
@@ -143,7 +143,7 @@ def test_choose_bits() -> None:
 
 def test_feature_plan() -> None:
     plan = FeaturePlan(("x",), (0.0,), (2.0,), Basis.LEGENDRE, degree=2, radius_squared=8.0, constant=1.0, bits=3)
-    assert (plan.rows.columns, plan.norm_squared_bound()) == (("x^1", "x^2"), 576)
+    assert (plan.rows.columns, plan.rows.norm_squared_bound()) == (("x^1", "x^2"), 576)
 
 
 def test_expand_features() -> None:

@@ -72,7 +72,7 @@ def test_vectors_of_rows(values: list[tuple[float, ...]], radius: float, degree:
     vectors = quantise_features(np.array(values), plan)
     assert vectors.shape == (len(values), 1 + 3 * degree)
     for row, vector in zip(values, vectors, strict=True):
-        assert sum(int(entry) ** 2 for entry in vector) <= plan.norm_squared_bound()
+        assert sum(int(entry) ** 2 for entry in vector) <= plan.rows.norm_squared_bound()
         assert max(abs(a - int(b)) for a, b in zip(slow_vector(row, plan), vector, strict=True)) <= 1
         # a row's vector does not depend on the rows beside it
         assert np.array_equal(quantise_features(np.array([row]), plan)[0], vector)
@@ -129,4 +129,4 @@ def test_plans_that_make_no_sense(changes: dict[str, Any], message: str) -> None
 
 def test_the_cap_is_the_ball_and_the_constant() -> None:
     plan = make_plan(2, radius=6.0, bits=8)
-    assert plan.norm_squared_bound() == math.floor(Fraction(6) * 4**8) + math.trunc(1.1 * 2**8) ** 2
+    assert plan.rows.norm_squared_bound() == math.floor(Fraction(6) * 4**8) + math.trunc(1.1 * 2**8) ** 2

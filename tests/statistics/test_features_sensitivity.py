@@ -88,5 +88,5 @@ def test_whole_tables_move_as_their_rows_do(relation: Relation) -> None:
 def test_replacing_costs_twice_as_much_in_squares() -> None:
     for plan in PLANS:
         added = moments_squared_sensitivity(Relation.ADD_REMOVE, plan)
-        assert added == Fraction(plan.norm_squared_bound() ** 2, 2)
+        assert added == Fraction(plan.rows.norm_squared_bound() ** 2, 2)
         assert moments_squared_sensitivity(Relation.REPLACE_ONE, plan) == 2 * added

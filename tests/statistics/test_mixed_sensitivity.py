@@ -93,7 +93,7 @@ def test_levels_have_one_norm_and_nothing_is_rounded(plan: MixedPlan) -> None:
             assert (block.argmax(axis=1)[known] == rows[known, place]).all()
         start += size
     assert plan.rows.leading == sum(plan.sizes)
-    assert (vectors**2).sum(axis=1).max() <= plan.norm_squared_bound()
+    assert (vectors**2).sum(axis=1).max() <= plan.rows.norm_squared_bound()
 
 
 def test_a_row_is_the_same_wherever_it_stands() -> None:

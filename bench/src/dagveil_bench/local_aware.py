@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Independence, Questions
-from dagveil.examples.networks import Network, random_network
+from dagveil.examples.networks import Network
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.local.law import apply_to_axes
@@ -24,6 +24,7 @@ from dagveil.local.linear_reports import LinearReportEvidence
 from dagveil.local.record import ComponentWise, Split, Undo, component_wise_geometric, component_wise_response
 from dagveil.local.reports import ReportEvidence, Reports
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
+from dagveil_bench.drawn_tables import random_network
 from dagveil_bench.levels import LEVEL
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
-from scipy import special
 
 from dagveil.data.column import Categorical
 from dagveil.data.engine import Engine
@@ -27,14 +26,12 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.methods.method import METHODS, Method
-from dagveil.papers.publication import readings_of
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.exact_searches import chi_square
 from dagveil_bench.peers import import_peer, keep_quiet
 from dagveil_bench.tables import write_table
 
@@ -76,32 +73,6 @@ def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] =
         codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
         runs = {program: prepare(name, codes) for program, prepare in programs.items()}
         best = _best_in_turn(runs, tries, partial(_describe_round, told, i, len(cases)))
-        timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
-    return timings
-
-
-# methods for numbers, which are timed elsewhere
-FOR_NUMBERS = ("priv-pc-star", "measure-notears", "measure-features", "noleaks", "curate-score", "pcd")
-METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))  # networks and rows of the comparison of methods
-
-
-def time_methods(tries: int, epsilon: float, told: Progress) -> list[Timing]:
-    """Time every method on counts, in every calibration, and causal-learn's non-private PC, on the same rows.
-
-    Parameters are those of `time_runs`.
-    """
-    timings = []
-    for i, (name, rows) in enumerate(METHOD_CASES):
-        codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
-        programs = {"causal-learn PC, χ²": _causal_learn(name, codes)}
-        for method in METHODS.values():
-            for calibration in Calibration:
-                known = calibration is Calibration.SOUND or calibration in readings_of(method.name)
-                if method.name in FOR_NUMBERS or not known:
-                    continue
-                label = f"dagveil {method.name}, {calibration.value}"
-                programs[label] = _ours(name, codes, epsilon, method=method, calibration=calibration)
-        best = _best_in_turn(programs, tries, partial(_describe_round, told, i, len(METHOD_CASES)))
         timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
     return timings
 
@@ -149,23 +120,11 @@ def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
         return [Timing(case, program, seconds) for program, seconds in best.items()]
 
 
-def _ours(
-    name: str,
-    codes: Codes,
-    epsilon: float,
-    noise: NoiseKind = NoiseKind.OPENDP,
-    method: Method = METHODS["measure"],
-    calibration: Calibration = Calibration.SOUND,
-) -> Callable[[], object]:
+def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable[[], object]:
     schema = network_schema(load_network(name), len(next(iter(codes.values()))))
-    searched = method.release is not None and calibration is Calibration.SOUND
+    settings = SearchSettings(redraws=0)
     return lambda: discover(
-        *(MemoryTable.from_codes(codes, schema), schema, epsilon, 1e-6),
-        method=method.name,
-        calibration=calibration,
-        settings=SearchSettings(redraws=0) if searched else None,
-        noise=noise,
-        ledger=None,
+        MemoryTable.from_codes(codes, schema), schema, epsilon, 1e-6, settings=settings, noise=noise, ledger=None
     )
 
 
@@ -176,23 +135,13 @@ def _exact_pc(name: str, codes: Codes) -> Callable[[], object]:
         table = MemoryTable.from_codes(codes, schema)
         return prune(
             tuple(schema.columns),
-            lambda question: p_value(table.counts((*question[:2], *question[2]))) > LEVEL,
+            lambda question: chi_square(table.counts((*question[:2], *question[2]))) > LEVEL,
             LARGEST_ORDER,
             NO_KNOWLEDGE,
             Traversal.ONCE,
         )
 
     return run
-
-
-def p_value(counts: NDArray[np.int64]) -> float:
-    """Return the p-value of Pearson's χ² test of the first two axes given the others; empty strata do not count."""
-    tables = counts.reshape(*counts.shape[:2], -1).astype(np.float64)
-    x, y, total = tables.sum(axis=1), tables.sum(axis=0), tables.sum(axis=(0, 1))
-    expected = x[:, None] * y[None] / np.maximum(total, 1.0)
-    statistic = np.sum((tables - expected) ** 2 / np.maximum(expected, 1e-300), where=expected > 0)
-    freedom = np.sum(np.maximum((x > 0).sum(axis=0) - 1, 0) * np.maximum((y > 0).sum(axis=0) - 1, 0))
-    return float(special.chdtrc(freedom, statistic)) if freedom else 1.0
 
 
 def _causal_learn(name: str, codes: Codes) -> Callable[[], object]:
@@ -242,31 +191,6 @@ def time_best(run: Callable[[], object], tries: int, clock: Callable[[], float] 
             if spent > LONG:
                 break
     return best
-
-
-def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
-    """Write the page that times every method beside a non-private peer."""
-    cases = list(dict.fromkeys(timing.case for timing in timings))
-    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
-    peer = timings[0].program
-    heads = [f"{case}, {what}" for case in cases for what in ("seconds", f"{peer} / ours")]
-    lines = []
-    for program in dict.fromkeys(timing.program for timing in timings):
-        cells = []
-        for case in cases:
-            spent = seconds[case, program]
-            cells += [f"{spent:.3f}", f"{seconds[case, peer] / spent:.1f} ×"]
-        lines.append((program, *cells))
-    return "\n\n".join(
-        [
-            "# Speed of every method",
-            "Whole runs on the same rows in one process, the best of several tries, OpenDP's noise: counting, asking, "
-            "noise, search and arrows, beside causal-learn's non-private PC with the χ² test. Seconds depend on the "
-            "machine and its other work, ratios much less. Written by",
-            f"    {command}",
-            write_table(("program", *heads), lines),
-        ]
-    )
 
 
 def describe_ratio(ratio: float) -> str:

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import describe, describe_shares, ledger_option, name_ledger, open_ledger
+from dagveil.cli.options import choice_option, describe, describe_shares, ledger_option, name_ledger, open_ledger
 from dagveil.cli.output import count, open_console
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
@@ -41,10 +41,10 @@ def budget() -> None:
     default="1e-5",
     help="The same for delta; the default has room for runs with their default of 1e-6.",
 )
-@click.option(
+@choice_option(
     "--composition",
-    type=click.Choice([rule.value for rule in Composition]),
-    help="How runs count: their epsilons and deltas add up (sum), or they also compose, so that many small runs fit "
+    Composition,
+    "How runs count: their epsilons and deltas add up (sum), or they also compose, so that many small runs fit "
     "(concentrated). It cannot be changed after the first run.  [default: as before, or else concentrated]",
 )
 @ledger_option

@@ -11,20 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from dagveil.cli import options as shared
+from dagveil.cli import output as terminal
 from dagveil.cli.failure import stoppable
 from dagveil.cli.options import Order, read_order
-from dagveil.cli.output import (
-    check_writable,
-    count,
-    name_recovery,
-    print_receipt,
-    print_recovery,
-    print_result,
-    print_written,
-    show_progress,
-    write_output,
-    write_paid,
-)
 from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Method, method_named
@@ -73,7 +62,7 @@ def measure(
     combine` adds what several sites release.
     """
     path = Path(output)
-    recovery = name_recovery(path)
+    recovery = terminal.name_recovery(path)
     if plan_path is not None:
         from dagveil.cli.plan import measure_by_plan
 
@@ -87,15 +76,15 @@ def measure(
             raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
         measured = _spend(discovery.measure_source, order, None, chosen, choice, options)
     evidence, tell = measured
-    write_paid(path, evidence.save, recovery)
+    terminal.write_paid(path, evidence.save, recovery)
     tell()
-    print_receipt(evidence.receipt)
-    releases, named = count(len(evidence.releases), "release"), shlex.quote(str(path))
+    terminal.print_receipt(evidence.receipt)
+    releases, named = terminal.count(len(evidence.releases), "release"), shlex.quote(str(path))
     if evidence.study is not None and evidence.study.after is not None:
         next_step = f"Next: `dagveil combine` adds its {releases} to the first round and to those of the other sites."
     else:
         next_step = f"Next: `dagveil discover {named}` searches its {releases} at no cost."
-    print_written([path], next_step)
+    terminal.print_written([path], next_step)
 
 
 @click.command(short_help="Discover the causal graph of a table or of released evidence.")
@@ -148,8 +137,8 @@ def discover(
         why = "evidence is searched without the rows and at no cost: leave out {}"
         shared.refuse_given(context, shared.RUN_NAMES, why)
         evidence = load_evidence(file)
-        check_writable(*outputs, reads=(file, knowledge_path))
-        print_recovery(recovery, goes_on=False)
+        terminal.check_writable(*outputs, reads=(file, knowledge_path))
+        terminal.print_recovery(recovery, goes_on=False)
     else:
         drawn_as = Calibration(calibration)
         if drawn_as is Calibration.NONE and run["epsilon"] is None:
@@ -165,7 +154,7 @@ def discover(
             shared.refuse_given(context, shared.SEARCH_NAMES, why)
             act = partial(discovery.discover, calibration=drawn_as)
             result, tell = _spend(act, order, knowledge, chosen, choice, options, drawn_as)
-            write_paid(folder / "result.json", result.save, recovery)
+            terminal.write_paid(folder / "result.json", result.save, recovery)
             tell()
         else:
             written.append(folder / "evidence.json")
@@ -173,30 +162,30 @@ def discover(
             measure_source = partial(discovery.measure_source, redraws=settings.redraws)
             measured, tell = _spend(measure_source, order, knowledge, chosen, choice, options, search=settings)
             # saved before the search: whatever happens to that, what was paid for is kept
-            write_paid(folder / "evidence.json", measured.save, recovery)
+            terminal.write_paid(folder / "evidence.json", measured.save, recovery)
             evidence = measured
             tell()
     if evidence is not None:
-        with show_progress() as progress:
+        with terminal.show_progress() as progress:
             result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
-        write_output(folder / "result.json", result.save)
+        terminal.write_output(folder / "result.json", result.save)
     model = build_model(result)
-    write_output(folder / "graph.svg", f"{render_svg(model)}\n".encode())
-    write_output(folder / "report.html", render_report(model).encode())
+    terminal.write_output(folder / "graph.svg", f"{render_svg(model)}\n".encode())
+    terminal.write_output(folder / "report.html", render_report(model).encode())
     if effort is not None:
         from dagveil.audit.certificate import encode_certificate
         from dagveil.audit.search import Effort
         from dagveil.cli.audit import audit_result
 
         found = audit_result(result, options, Effort(effort))
-        write_output(folder / "certificate.json", encode_certificate(found))
+        terminal.write_output(folder / "certificate.json", encode_certificate(found))
         written.append(folder / "certificate.json")
         # the report without it stands already: an audit that fails loses nothing
-        write_output(folder / "report.html", render_report(build_model(result, found)).encode())
-    print_result(result)
+        terminal.write_output(folder / "report.html", render_report(build_model(result, found)).encode())
+    terminal.print_result(result)
     if free:
         click.echo("This search cost nothing; the receipt is that of the evidence.")
-    print_written(written, f"Next: open {folder / 'report.html'} in a browser.")
+    terminal.print_written(written, f"Next: open {folder / 'report.html'} in a browser.")
 
 
 def _resolve_method(
@@ -215,7 +204,7 @@ def _resolve_method(
     check_auto(bool(options), calibration)
     asked = order()
     public = (asked.schema, asked.budget.epsilon, asked.budget.delta)
-    with show_progress() as progress:
+    with terminal.show_progress() as progress:
         choice = choose_method(*public, knowledge=knowledge, releasing_only=releasing_only, progress=progress)
     return method_named(choice.method), choice
 
@@ -235,7 +224,7 @@ def _spend(
     read_settings(method, calibration, given)
     asked = order()
     check_search(method.name, asked.schema, search, asked.budget, knowledge)
-    with show_progress() as progress:
+    with terminal.show_progress() as progress:
         done = act(
             *(asked.rows, asked.schema, asked.budget.epsilon, asked.budget.delta),
             method=choice or method.name,

@@ -11,18 +11,9 @@ import click
 from rich.table import Table
 
 from dagveil.cli import options as shared
+from dagveil.cli import output as terminal
 from dagveil.cli.failure import stoppable
 from dagveil.cli.options import choice_option, read_order, run_options
-from dagveil.cli.output import (
-    check_writable,
-    name_recovery,
-    open_console,
-    print_receipt,
-    print_written,
-    show_progress,
-    write_output,
-    write_paid,
-)
 from dagveil.cli.plan import read_list
 from dagveil.effects.answer import Effect, Estimate, PossibleEffect, describe_readings
 from dagveil.graphs.exchange.formats import load_graph
@@ -102,15 +93,15 @@ def effect(
         why = "an effect from released evidence needs no rows and costs nothing: leave out {}, or add --from RESULT"
         shared.refuse_given(context, shared.RUN_NAMES, why)
         if output is not None:
-            check_writable(Path(output) / "effect.json", reads=(graph_path, knowledge_path, evidence))
+            terminal.check_writable(Path(output) / "effect.json", reads=(graph_path, knowledge_path, evidence))
         result, searched = load_discovery(file, evidence)
-        with show_progress() as progress:
+        with terminal.show_progress() as progress:
             found = find_effect(
                 result, cause, outcome, evidence=searched, redraws=redraws, width=width, progress=progress, **asked
             )
         written = [] if output is None else [Path(output) / "effect.json"]
         for path in written:
-            write_output(path, found.save)
+            terminal.write_output(path, found.save)
     else:
         shared.refuse_given(context, _FREE_NAMES, "{} belong to a free answer: ask the result, without rows")
         folder = Path(output or "dagveil-effect")
@@ -118,7 +109,7 @@ def effect(
         recovery = folder / "recovery.jsonl"
         result, searched = load_discovery(source, evidence)
         order = read_order(file, tuple(written), recovery, run, reads=(source, graph_path, knowledge_path, evidence))
-        with show_progress() as progress:
+        with terminal.show_progress() as progress:
             found, released = measure_effect(
                 order.rows,
                 order.schema,
@@ -132,26 +123,26 @@ def effect(
                 **asked,
                 **order.options,
             )
-        write_paid(written[1], released.save, recovery)
-        write_output(written[0], found.save)
+        terminal.write_paid(written[1], released.save, recovery)
+        terminal.write_output(written[0], found.save)
         order.print_account()
     if as_json:
         click.echo(found.to_json())
         return
     _print(found)
     if found.receipt is not None:
-        open_console().print()
-        print_receipt(found.receipt)
+        terminal.open_console().print()
+        terminal.print_receipt(found.receipt)
     elif found.release is not None:
         _print_offer(found, file)
     if found.receipt is None:
         click.echo("This answer cost nothing.")
     if written:
-        print_written(written, "")
+        terminal.print_written(written, "")
 
 
 def _print(found: Effect) -> None:
-    console = open_console()
+    console = terminal.open_console()
     console.print(clean_text(found.sentence))
     for readings in found.alike:
         one = readings[0]
@@ -235,7 +226,7 @@ def _print_offer(found: Effect, file: str) -> None:
     offer = found.release
     if offer is None:
         return
-    console = open_console()
+    console = terminal.open_console()
     names = ", ".join(" × ".join(one) for one in offer.tables)
     epsilon = "0.5" if offer.epsilon is None else f"{offer.epsilon:.2g}"
     if offer.width is not None and offer.reason is not None:
@@ -273,18 +264,18 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     x, y = _two_names(columns)
     path = Path(output)
     settings = DirectionSettings(score=Score(score), regression=RegressionRule(regression))
-    recovery = name_recovery(path)
+    recovery = terminal.name_recovery(path)
     order = read_order(file, (path,), recovery, run)
-    with show_progress() as progress:
+    with terminal.show_progress() as progress:
         found = find_direction(
             *(order.rows, order.schema, x, y, order.budget.epsilon, order.budget.delta),
             settings=settings,
             progress=progress,
             **order.options,
         )
-    write_paid(path, found.save, recovery)
+    terminal.write_paid(path, found.save, recovery)
     order.print_account()
-    console = open_console()
+    console = terminal.open_console()
     if found.doubt is not None:
         console.print(clean_text(f"No direction: {found.doubt}."))
         console.print("Background knowledge, such as which was measured first, may settle it: `tiers` in the schema.")
@@ -294,8 +285,8 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
         console.print(f"difference of scores {found.difference:.4g}, scale of its noise {found.noise_scale:.4g}")
     console.print(found.meaning)
     console.print()
-    print_receipt(found.receipt)
-    print_written([path], "Next: `dagveil discover` finds the graph of all columns.")
+    terminal.print_receipt(found.receipt)
+    terminal.print_written([path], "Next: `dagveil discover` finds the graph of all columns.")
 
 
 def _two_names(columns: str) -> tuple[str, str]:

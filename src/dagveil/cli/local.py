@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 from rich.table import Column, Table
 
+from dagveil.cli import output as terminal
 from dagveil.cli.device import collect, export, randomise, send
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import (
@@ -23,16 +24,6 @@ from dagveil.cli.options import (
     refuse_given,
     require_schema,
     search_settings,
-)
-from dagveil.cli.output import (
-    check_writable,
-    count,
-    open_console,
-    print_findings,
-    print_result,
-    print_written,
-    show_progress,
-    write_output,
 )
 from dagveil.errors import DataError
 from dagveil.graphs.exchange.formats import to_tetrad, write_marks
@@ -46,16 +37,7 @@ from dagveil.local.reports import LineFormat, check_labels
 from dagveil.privacy.budget import exact, round_up
 from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
-from dagveil.runs.local import (
-    Algorithm,
-    ReportDirections,
-    ReportPag,
-    ReportTests,
-    Sight,
-    direct_report_pairs,
-    discover_reports,
-    find_report_pag,
-)
+from dagveil.runs import local as discovery
 from dagveil.runs.run import check_reviewed, load_knowledge
 from dagveil.text import clean_text
 
@@ -120,7 +102,7 @@ def plan(
         raise DataError(f"{path} exists, and reports may depend on it; choose another output, or --force to replace it")
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
-    check_writable(path, reads=(schema_path,))
+    terminal.check_writable(path, reads=(schema_path,))
     protocol = plan_protocol(
         schema,
         Mechanism(mechanism),
@@ -130,9 +112,11 @@ def plan(
         split=Split(split),
         norm=Norm(norm),
     )
-    write_output(path, protocol.save)
+    terminal.write_output(path, protocol.save)
     print_protocol(protocol)
-    print_written([path], f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it.")
+    terminal.print_written(
+        [path], f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it."
+    )
 
 
 @local.command(short_help="Print what a protocol promises.")
@@ -175,15 +159,15 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     protocol = load_protocol(protocol_path)
     names = [name.strip() for name in columns.split(",")]
     if output:
-        check_writable(Path(output), reads=(reports, protocol_path))
+        terminal.check_writable(Path(output), reads=(reports, protocol_path))
         check_labels(
             LineFormat.CSV, {column.name: column.labels for column in protocol.columns if column.name in names}
         )
     law = recover_law(reports, protocol, names, Rule(by), redraws=redraws)
     table = law.to_table()
-    console = open_console()
+    console = terminal.open_console()
     console.print(
-        clean_text(f"{protocol.schema.dataset}: shares of true values behind {count(law.n_reports, 'report')}")
+        clean_text(f"{protocol.schema.dataset}: shares of true values behind {terminal.count(law.n_reports, 'report')}")
     )
     shown = Table(*map(clean_text, names), *(Column(name, justify="right") for name in ("share", "standard error")))
     for line in table.slice(0, SHOWN_CELLS).to_pylist():
@@ -193,10 +177,10 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     console.print(shown)
     hidden = table.num_rows - SHOWN_CELLS
     if hidden > 0:
-        console.print(f"and {count(hidden, 'more cell')}; -o FILE.csv writes all")
+        console.print(f"and {terminal.count(hidden, 'more cell')}; -o FILE.csv writes all")
     if output:
-        write_output(Path(output), lambda part: csv.write_csv(table, part))
-        print_written([Path(output)], "Every line is a cell: labels, its share, its standard error.")
+        terminal.write_output(Path(output), lambda part: csv.write_csv(table, part))
+        terminal.print_written([Path(output)], "Every line is a cell: labels, its share, its standard error.")
 
 
 @local.command(short_help="Discover the causal graph behind collected reports.")
@@ -204,13 +188,15 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
 @click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
 @choice_option(
     "--algorithm",
-    Algorithm.PC,
+    discovery.Algorithm.PC,
     "PC, FCI (allows for hidden common causes; the graph is a PAG), greedy equivalence search, max-min hill "
     "climbing, or MCMC over orders.",
 )
 @choice_option("--pairs", PairRule, "Find the direction of each pair of columns by this rule, in place of a graph.")
 @choice_option(
-    "--tests", ReportTests.TABLES, "Tests on tables of levels, or on partial correlations of the levels' scores."
+    "--tests",
+    discovery.ReportTests.TABLES,
+    "Tests on tables of levels, or on partial correlations of the levels' scores.",
 )
 @choice_option(
     "--by",
@@ -245,54 +231,62 @@ def discover(
     """
     if blind and by:
         raise click.UsageError("--blind ignores the channel, and --by says how it is undone; give one of the two")
-    chosen = Algorithm(algorithm)
-    if (pairs or chosen is Algorithm.FCI) and knowledge_path:
+    chosen = discovery.Algorithm(algorithm)
+    if (pairs or chosen is discovery.Algorithm.FCI) and knowledge_path:
         raise click.UsageError("rules for pairs and FCI take no background knowledge: leave out --knowledge")
     if pairs:
         why = "rules for pairs have no levels and draw nothing again: leave out {}"
         refuse_given(click.get_current_context(), SEARCH_NAMES, why)
-    sight = Sight.BLIND if blind else Sight.UPDATED if by == Rule.IBU.value or (pairs and not by) else Sight.AWARE
+    sight = (
+        discovery.Sight.BLIND
+        if blind
+        else discovery.Sight.UPDATED
+        if by == Rule.IBU.value or (pairs and not by)
+        else discovery.Sight.AWARE
+    )
     folder = Path(output)
     written = [folder / "result.json"]
     if not pairs:
-        others = ("graph.txt",) if chosen is Algorithm.FCI else ("graph.svg", "report.html")
+        others = ("graph.txt",) if chosen is discovery.Algorithm.FCI else ("graph.svg", "report.html")
         written += [folder / name for name in others]
     settings = search_settings(search)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     protocol = load_protocol(protocol_path)
-    check_writable(*written, reads=(reports, protocol_path, knowledge_path))
-    options: dict[str, Any] = {"tests": ReportTests(tests), "sight": sight}
-    with show_progress() as progress:
+    terminal.check_writable(*written, reads=(reports, protocol_path, knowledge_path))
+    options: dict[str, Any] = {"tests": discovery.ReportTests(tests), "sight": sight}
+    with terminal.show_progress() as progress:
         if pairs:
-            directions = direct_report_pairs(reports, protocol, PairRule(pairs), sight=sight, progress=progress)
-        elif chosen is Algorithm.FCI:
-            pag = find_report_pag(reports, protocol, settings, **options, progress=progress)
+            directions = discovery.direct_report_pairs(
+                reports, protocol, PairRule(pairs), sight=sight, progress=progress
+            )
+        elif chosen is discovery.Algorithm.FCI:
+            pag = discovery.find_report_pag(reports, protocol, settings, **options, progress=progress)
         else:
-            result = discover_reports(
+            result = discovery.discover_reports(
                 *(reports, protocol, settings), **options, algorithm=chosen, knowledge=knowledge, progress=progress
             )
     if pairs:
-        write_output(written[0], directions.save)
-        open_console().print(f"Directions by {pairs}", _direction_table(directions), sep="\n")
-        print_findings(directions.findings, directions.receipt)
-        print_written(written, "Every pair has a direction: a rule that is wrong is wrong without saying so.")
-    elif chosen is Algorithm.FCI:
-        write_output(written[0], pag.save)
-        write_output(written[1], to_tetrad(pag.graph).encode())
+        terminal.write_output(written[0], directions.save)
+        terminal.open_console().print(f"Directions by {pairs}", _direction_table(directions), sep="\n")
+        terminal.print_findings(directions.findings, directions.receipt)
+        terminal.print_written(written, "Every pair has a direction: a rule that is wrong is wrong without saying so.")
+    elif chosen is discovery.Algorithm.FCI:
+        terminal.write_output(written[0], pag.save)
+        terminal.write_output(written[1], to_tetrad(pag.graph).encode())
         title = "Partial ancestral graph; o may be an arrowhead or a tail"
-        open_console().print(title, _pag_table(pag), sep="\n")
-        print_findings(pag.findings, pag.receipt)
-        print_written(written, f"{written[1]} is Tetrad's text, which causal-learn reads too.")
+        terminal.open_console().print(title, _pag_table(pag), sep="\n")
+        terminal.print_findings(pag.findings, pag.receipt)
+        terminal.print_written(written, f"{written[1]} is Tetrad's text, which causal-learn reads too.")
     else:
-        write_output(written[0], result.save)
+        terminal.write_output(written[0], result.save)
         model = build_model(result)
-        write_output(written[1], f"{render_svg(model)}\n".encode())
-        write_output(written[2], render_report(model).encode())
-        print_result(result)
-        print_written(written, f"Next: open {written[2]} in a browser.")
+        terminal.write_output(written[1], f"{render_svg(model)}\n".encode())
+        terminal.write_output(written[2], render_report(model).encode())
+        terminal.print_result(result)
+        terminal.print_written(written, f"Next: open {written[2]} in a browser.")
 
 
-def _direction_table(found: ReportDirections) -> Table:
+def _direction_table(found: discovery.ReportDirections) -> Table:
     table = Table("cause", "", "effect", Column("score", justify="right"))
     for pair in found.pairs:
         ends = (pair.first, pair.second) if pair.cause in (pair.first, None) else (pair.second, pair.first)
@@ -301,7 +295,7 @@ def _direction_table(found: ReportDirections) -> Table:
     return table
 
 
-def _pag_table(found: ReportPag) -> Table:
+def _pag_table(found: discovery.ReportPag) -> Table:
     table = Table("from", "", "to")
     if found.confidence:
         table.add_column("edge confidence", justify="right")
@@ -314,7 +308,7 @@ def _pag_table(found: ReportPag) -> Table:
 
 def print_protocol(protocol: Protocol, priors: Sequence[NDArray[np.float64]] | None = None) -> None:
     """Print what a protocol's weights give as a table, the whole record last; guesses for these priors."""
-    console = open_console()
+    console = terminal.open_console()
     split = "" if protocol.split is None else f", epsilon split {protocol.split.value}"
     how = f"{protocol.mechanism.value} noise, {protocol.form.value}{split}, {protocol.norm.value}-norm"
     table = Table("column", title=clean_text(f"{protocol.schema.dataset}: {how}"), title_justify="left")

@@ -21,7 +21,7 @@ from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.ledger.account import Account, describe_left
 from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
-from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.run import LEDGER_VARIABLE, check_reviewed, default_ledger, open_private
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
@@ -78,19 +78,16 @@ run_options = option_group(
         help="Probability with which the epsilon bound may fail; greater than 0 and much smaller than 1/rows.",
     ),
     ledger_option,
-    click.option(
+    choice_option(
         "--noise",
-        type=click.Choice([kind.value for kind in NoiseKind]),
-        default=DEFAULT_NOISE.value,
-        help="Where noise comes from: our own exact sampler, OpenDP's (slower), or a seed (for tests only, "
-        "never private).",
+        DEFAULT_NOISE,
+        "Where noise comes from: our own exact sampler, OpenDP's (slower), or a seed (for tests only, never private).",
     ),
     click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),
-    click.option(
+    choice_option(
         "--engine",
-        type=click.Choice([engine.value for engine in Engine]),
-        default=Engine.AUTO.value,
-        help="Where rows are held and counted: in memory, or where they are, by DuckDB or Spark; answers are the same. "
+        Engine.AUTO,
+        "Where rows are held and counted: in memory, or where they are, by DuckDB or Spark; answers are the same. "
         "`auto` uses memory for small files.",
     ),
     click.option("--memory-limit", metavar="SIZE", help="For DuckDB, such as 8GB.  [default: half of what is free]"),
@@ -125,11 +122,10 @@ releasing_options = option_group(
 # they choose and set a method
 method_options = option_group(
     releasing_options,
-    click.option(
+    choice_option(
         "--calibration",
-        type=click.Choice([calibration.value for calibration in Calibration]),
-        default=Calibration.SOUND.value,
-        help="With a guarantee that holds (sound), as the paper prints it, or as its authors' program has it: the last "
+        Calibration.SOUND,
+        "With a guarantee that holds (sound), as the paper prints it, or as its authors' program has it: the last "
         "two claim nothing. None is for `pc`, which adds no noise.",
     ),
 )
@@ -143,10 +139,10 @@ RUN_NAMES = (
     *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
     *("accept_draft", "accept_no_guarantee", "method", "calibration", "options"),
 )
-_SEARCH_RULE = click.option(
+_SEARCH_RULE = choice_option(
     "--search",
-    type=click.Choice([rule.value for rule in SearchRule]),
-    help="Search strategy: independence tests (PC), a noise-aware score (GES), NOTEARS, for moments only, or auto: "
+    SearchRule,
+    "Search strategy: independence tests (PC), a noise-aware score (GES), NOTEARS, for moments only, or auto: "
     "tests, and the score where they are in doubt.  [default: by method]",
 )
 # they cost nothing
@@ -169,12 +165,7 @@ _LEVEL_OPTIONS = (
         metavar="INTEGER",
         help="Maximum size of the conditioning set (0 to 5).  [default: by kind of evidence]",
     ),
-    click.option(
-        "--arrows",
-        type=click.Choice([rule.value for rule in ArrowRule]),
-        default=ArrowRule.EVIDENCE.value,
-        help="How arrows are found.",
-    ),
+    choice_option("--arrows", ArrowRule.EVIDENCE, "How arrows are found."),
     click.option(
         "--false-edges",
         type=float,

@@ -12,16 +12,8 @@ import click
 from rich.table import Column, Table
 
 from dagveil.cli import options as shared
+from dagveil.cli import output as terminal
 from dagveil.cli.options import list_given, read_order, refuse_given
-from dagveil.cli.output import (
-    check_writable,
-    count,
-    open_console,
-    print_findings,
-    print_written,
-    show_progress,
-    write_output,
-)
 from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
@@ -105,12 +97,12 @@ def run_exploration(path: str, schema: Schema, delta: str, output: str | None, c
         check_ending(output)
     names = chosen.pop("methods")
     epsilons = read_list(chosen.pop("epsilons"))
-    with show_progress() as progress:
+    with terminal.show_progress() as progress:
         found = explore(
             schema, epsilons, delta, methods=None if names is None else read_list(names), progress=progress, **chosen
         )
     if output:
-        write_output(Path(output), found.save)
+        terminal.write_output(Path(output), found.save)
     print_exploration(found)
     if output:
         advice = found.recommendation
@@ -121,7 +113,7 @@ def run_exploration(path: str, schema: Schema, delta: str, output: str | None, c
         command = shlex.join(
             ["dagveil", "discover", "DATA", "--schema", path, "--epsilon", epsilon, "--method", advice.method]
         )
-        print_written([Path(output)], clean_text(f"Next: {step}`{command}`."))
+        terminal.print_written([Path(output)], clean_text(f"Next: {step}`{command}`."))
 
 
 def read_list(text: str) -> list[str]:
@@ -131,7 +123,7 @@ def read_list(text: str) -> list[str]:
 
 def print_exploration(found: Exploration) -> None:
     """Print the curves as a table, and what they say."""
-    console = open_console()
+    console = terminal.open_console()
     points = found.curves[0].points
     title = f"{found.dataset}: expected skeleton F1 by epsilon, with 95 % intervals"
     table = Table("method", title=clean_text(title), title_justify="left")
@@ -268,7 +260,7 @@ def plan(
             return
     if exploring:
         if output:
-            check_writable(Path(output), reads=(schema_path,))
+            terminal.check_writable(Path(output), reads=(schema_path,))
         run_exploration(schema_path or "", shared.require_schema(schema_path), delta, output, chosen)
         return
     if second is not None:
@@ -290,8 +282,8 @@ def plan(
             rounds=rounds,
         )
     if output:
-        check_writable(Path(output), reads=(schema_path, *(second or ())))
-        write_output(Path(output), made.save)
+        terminal.check_writable(Path(output), reads=(schema_path, *(second or ())))
+        terminal.write_output(Path(output), made.save)
     if second is None and rounds == 1 and TableRule(tables) is TableRule.AUTO and not options:
         _print_visibility(made)
     _print_plan(made)
@@ -299,7 +291,9 @@ def plan(
     if output:
         first = made.sites[0].name
         named = shlex.join(["dagveil", "measure", "DATA", "--plan", output, "--site", first, "--schema", "SCHEMA.toml"])
-        print_written([Path(output)], clean_text(f"Next, at each site: `{named}`. Digest of the plan: {made.digest()}"))
+        terminal.print_written(
+            [Path(output)], clean_text(f"Next, at each site: `{named}`. Digest of the plan: {made.digest()}")
+        )
 
 
 def _print_width(path: str, schema: Schema, pair: tuple[str, str], adjust: list[str], width: float, delta: str) -> None:
@@ -317,7 +311,7 @@ def _print_width(path: str, schema: Schema, pair: tuple[str, str], adjust: list[
     else:
         wanted = epsilon_for_width(schema, *pair, [frozenset(adjust)], width, delta)
         told_as = f"the table of {table}"
-    console = open_console()
+    console = terminal.open_console()
     if wanted.epsilon is None:
         console.print(clean_text(f"No epsilon gives an interval {width:g} wide from {told_as}: {wanted.reason}."))
         return
@@ -355,11 +349,12 @@ def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:
 
 
 def _print_plan(plan: MeasurementPlan) -> None:
-    console = open_console()
+    console = terminal.open_console()
     foreseen = forecast_plan(plan)
     questions = sum(stage.tables for stage in foreseen)
     several = len(plan.sites) > 1
-    title = f"{plan.name}: {count(questions, 'question')} to {count(len(plan.sites), 'site')}, {plan.method}"
+    asked, sites = terminal.count(questions, "question"), terminal.count(len(plan.sites), "site")
+    title = f"{plan.name}: {asked} to {sites}, {plan.method}"
     table = Table("stage", title=clean_text(title), title_justify="left")
     noises = ("noise at a site", "together") if several else ("noise",)
     for heading in ("share", "tables", "numbers", *noises):
@@ -389,11 +384,11 @@ def _print_visibility(plan: MeasurementPlan) -> None:
     """Say what would be seen, for plans of one site whose questions the formulas know."""
     if len(plan.sites) == 1 and plan.method in ("measure", "measure-ges") and len(plan.schema.columns) > 1:
         for sentence in describe_visibility(plan.schema, plan.sites[0].budget, plan.sites[0].nominal_rows):
-            open_console().print(clean_text(sentence))
+            terminal.open_console().print(clean_text(sentence))
 
 
 def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: Engine) -> None:
-    console = open_console()
+    console = terminal.open_console()
     speed, measured = load_speed()
     largest = max(plan.sites, key=lambda site: site.nominal_rows)
     at_site = replace(work_at_site(plan, largest, noise), engine=engine)
@@ -439,7 +434,7 @@ def measure_by_plan(
     _check_budget(context, chosen, run["epsilon"], run["delta"])
     schema = site_schema(plan, chosen.nominal_rows, run["schema_path"], dataset)
     order = read_order(file, (output,), recovery, run, reads=(plan_path,), schema=schema, budget=chosen.budget)
-    with show_progress() as progress:
+    with terminal.show_progress() as progress:
         evidence = measure_planned(order.rows, plan, chosen.name, schema=schema, progress=progress, **order.options)
     return evidence, order.print_account
 
@@ -476,8 +471,8 @@ def combine(files: tuple[str, ...], output: str, shared_columns: bool, site_colu
     columns are named.
     """
     path = Path(output)
-    check_writable(path, reads=files)
+    terminal.check_writable(path, reads=files)
     combined = combine_evidence(files, shared_columns=shared_columns, site_column=site_column)
-    write_output(path, combined.save)
-    print_findings(combined.findings, combined.receipt)
-    print_written([path], f"Next: `dagveil discover {shlex.quote(str(path))}` finds one graph from all of it.")
+    terminal.write_output(path, combined.save)
+    terminal.print_findings(combined.findings, combined.receipt)
+    terminal.print_written([path], f"Next: `dagveil discover {shlex.quote(str(path))}` finds one graph from all of it.")

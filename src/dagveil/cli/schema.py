@@ -9,18 +9,9 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from dagveil.cli import output as terminal
 from dagveil.cli.failure import PlainGroup, stoppable
 from dagveil.cli.options import option_group, read_order, run_options
-from dagveil.cli.output import (
-    check_writable,
-    count,
-    name_recovery,
-    open_console,
-    print_findings,
-    print_written,
-    write_output,
-    write_paid,
-)
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema, find_doubts
 from dagveil.data.schema import DECIMALS, ENCODINGS, Schema, load_schema, save_schema
@@ -65,14 +56,14 @@ def draft(file: str, output: str, dataset: str | None, force: bool, **layout: st
     """
     path = Path(output)
     _check_free(path, force=force)
-    check_writable(path, reads=(file,))
+    terminal.check_writable(path, reads=(file,))
     drafted = draft_schema(file, dataset, **layout)
     doubts = find_doubts(file, drafted)
-    write_output(path, lambda part: save_schema(drafted, part))
+    terminal.write_output(path, lambda part: save_schema(drafted, part))
     next_step = shlex.join(["dagveil", "schema", "check", file, "--schema", str(path)])
     click.echo(
-        f"wrote {path}: {count(len(drafted.columns), 'column')}, unreviewed: levels, bounds, bins, centers and spreads "
-        "were read from the data."
+        f"wrote {path}: {terminal.count(len(drafted.columns), 'column')}, unreviewed: levels, bounds, bins, centers "
+        "and spreads were read from the data."
     )
     if drafted.file.words:
         click.echo(f"The file is read with {drafted.file.words}, as [file] in the schema says.")
@@ -130,7 +121,7 @@ def bounds(
     if run["schema_path"] is None or run["epsilon"] is None:
         raise click.UsageError("finding bounds needs --schema and --epsilon, for example --epsilon 0.5")
     path = Path(output)
-    recovery = name_recovery(path)
+    recovery = terminal.name_recovery(path)
     _check_free(path, force=force)
     declared = load_open_schema(run["schema_path"])
     order = read_order(file, (path,), recovery, run, schema=declared)
@@ -144,13 +135,13 @@ def bounds(
     except EvidenceError:
         recovery.unlink(missing_ok=True)  # that nothing stood out is all there was to find
         raise
-    write_paid(path, found.save, recovery)
+    terminal.write_paid(path, found.save, recovery)
     order.print_account()
     for column in found.columns:
         facts = [f"bounds {column.bounds[0]:g} to {column.bounds[1]:g}", f"center {column.center:g}"]
         facts += [] if column.spread is None else [f"spread {column.spread:g}"]
-        open_console().print(clean_text(f"{column.column}: {', '.join(facts)}"))
-    print_findings(found.findings, found.receipt)
+        terminal.open_console().print(clean_text(f"{column.column}: {', '.join(facts)}"))
+    terminal.print_findings(found.findings, found.receipt)
     still_open = list_open_columns(found.schema)
     hint = (
         f"Next: declare bounds for {', '.join(still_open)}."
@@ -159,7 +150,7 @@ def bounds(
         if found.schema.reviewed
         else "Next: review the other columns, and set reviewed = true."
     )
-    print_written([path], clean_text(hint))
+    terminal.print_written([path], clean_text(hint))
     if still_open:
         context.exit(1)
 

@@ -143,10 +143,8 @@ class FileRows(LocalRows):
         reading.check_file(path)
         form = file_form(path)
         if form is FileForm.PARQUET:
-            import pyarrow.parquet
-
             with reading.readable_as(path, "Parquet"):
-                return self._choose_fields(path, pyarrow.parquet.read_schema(path))
+                return self._choose_fields(path, parquet.read_schema(path))
         if form is FileForm.ARROW:
             with reading.open_arrow(path) as reader:
                 return self._choose_fields(path, reader.schema)
@@ -159,12 +157,10 @@ class FileRows(LocalRows):
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], coded: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet
-
     with reading.readable_as(path, "Parquet"):
-        fields = pyarrow.parquet.read_schema(path)
+        fields = parquet.read_schema(path)
         few = [name for name in coded if is_text(fields.field(name).type)]
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
+        with parquet.ParquetFile(path, read_dictionary=few) as file:
             most = batch_rows(len(columns))
             for batch in file.iter_batches(most, columns=list(columns), use_pandas_metadata=False):
                 for column in batch.columns:

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.data.column import Column
-from dagveil.data.moments import MOST_FEATURES, MomentPlan, expand_legendre, quantise_rows
+from dagveil.data.moments import MOST_FEATURES, MomentPlan, NumbersAsTheyAre, expand_legendre, quantise_rows
 from dagveil.errors import SchemaError
 
 Floats = NDArray[np.float64]
@@ -39,7 +38,7 @@ class MixedRows(MomentPlan):
 
 
 @dataclass(frozen=True, slots=True)
-class MixedPlan:
+class MixedPlan(NumbersAsTheyAre):
     """How rows of levels and numbers become integer vectors: all public.
 
     A column with r levels becomes r integers, step (r − 1) at the record's level and −step elsewhere, so that their
@@ -125,10 +124,6 @@ class MixedPlan:
         ball = (self.radius_squared, self.constant, self.bits)
         return MixedRows(names, zeros, ones, *ball, sum(self.sizes), squared)
 
-    def read(self, numbers: Floats, column: Column) -> Floats:
-        """Take codes and numbers as they are."""
-        return numbers
-
     def expand(self, block: Sequence[Floats]) -> Floats:
         """Turn codes and numbers into coordinates, each record by itself, whatever the numbers are."""
         n_rows = len(block[0]) if block else 0
@@ -158,13 +153,9 @@ class MixedPlan:
                 start += 1
         return room
 
-    def norm_squared_bound(self) -> int:
-        """Give the cap on the squared norm of every quantised row, its first coordinate included."""
-        return self.rows.norm_squared_bound()
-
 
 @dataclass(frozen=True, slots=True)
-class MixedPairs:
+class MixedPairs(NumbersAsTheyAre):
     """The blocks of chosen pairs of columns alone, from rows that are shrunk for them: all public.
 
     A row becomes the integer vector of `plan`, and its numbers are shrunk once more, by a common factor t ≤ 1, until
@@ -203,10 +194,6 @@ class MixedPairs:
         inner = self.plan.rows
         size, squared = inner.exact + len(inner.columns), inner.exact_squared + inner.integer_radius_squared
         return MixedRows((), (), (), 0.0, inner.constant, inner.bits, size, squared)
-
-    def read(self, numbers: Floats, column: Column) -> Floats:
-        """Take codes and numbers as they are."""
-        return numbers
 
     def places(self) -> dict[str, slice]:
         """Return where the coordinates of each column stand, the constant being the first of all."""

@@ -32,8 +32,43 @@ _BLOCK_ROWS: Final = 2**12
 _GROUP: Final = 16
 
 
+class NumbersAsTheyAre:
+    """A query that reads all columns as numbers, unless it says otherwise."""
+
+    __slots__ = ()
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """All columns are read as numbers."""
+        return ()
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Missing values come as the declared number."""
+        return ()
+
+    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
+        """Take codes and numbers of a column as they are."""
+        return numbers
+
+
+def check_scales(
+    plan: str, what: str, columns: Sequence[str], centers: Sequence[float], widths: Sequence[float]
+) -> None:
+    """Refuse numbers by which columns cannot be scaled; the first two are words for messages."""
+    if not len(columns) == len(centers) == len(widths):
+        raise SchemaError(
+            f"a {plan} has {len(columns)} columns, {len(centers)} centers and {len(widths)} {what}; give one of each "
+            "for each column"
+        )
+    if not all(math.isfinite(center) for center in centers):
+        raise SchemaError(f"a center of a {plan} is not finite; declare finite centers")
+    if not all(math.isfinite(width) and width > 0 for width in widths):
+        raise SchemaError(f"the {what} of a {plan} are not all positive finite numbers; declare positive {what}")
+
+
 @dataclass(frozen=True, slots=True)
-class MomentPlan:
+class MomentPlan(NumbersAsTheyAre):
     """How rows become integer vectors: all public.
 
     A row x becomes z with z_j = (x_j - center_j) / spread_j, is shrunk to the ball of squared radius `radius_squared`,
@@ -48,17 +83,9 @@ class MomentPlan:
     bits: int
 
     def __post_init__(self) -> None:
-        if not len(self.columns) == len(self.centers) == len(self.spreads):
-            raise SchemaError(
-                f"a moment plan has {len(self.columns)} columns, {len(self.centers)} centers and "
-                f"{len(self.spreads)} spreads; give one center and one spread for each column"
-            )
+        check_scales("moment plan", "spreads", self.columns, self.centers, self.spreads)
         if len(set(self.columns)) < len(self.columns):
             raise SchemaError("a moment plan names a column twice; name each column once")
-        if not all(math.isfinite(center) for center in self.centers):
-            raise SchemaError("a center of a moment plan is not finite; declare finite centers")
-        if not all(math.isfinite(spread) and spread > 0 for spread in self.spreads):
-            raise SchemaError("a spread of a moment plan is not a positive finite number; declare positive spreads")
         for name, number in (("radius_squared", self.radius_squared), ("constant", self.constant)):
             if not (math.isfinite(number) and number >= 0):
                 raise SchemaError(f"{name} of a moment plan is {number:g}; it must be finite and not negative")
@@ -76,23 +103,9 @@ class MomentPlan:
         return self
 
     @property
-    def coded(self) -> tuple[str, ...]:
-        """All columns are read as numbers."""
-        return ()
-
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """Missing values come as the declared number."""
-        return ()
-
-    @property
     def leading(self) -> int:
         """The number of coordinates between the constant and the ball, integers already; here there are none."""
         return 0
-
-    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
-        """Take the numbers of a column as they are."""
-        return numbers
 
     def expand(self, block: Sequence[NDArray[np.float64]]) -> Sequence[NDArray[np.float64]]:
         """Take columns as they are."""
@@ -302,7 +315,7 @@ class Basis(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FeaturePlan:
+class FeaturePlan(NumbersAsTheyAre):
     """How rows become integer vectors of features: all public.
 
     A value x becomes t = (x − center)/reach, cut to [−1, 1], and then `degree` features of t. The vector of features is
@@ -320,15 +333,7 @@ class FeaturePlan:
     bits: int
 
     def __post_init__(self) -> None:
-        if not len(self.columns) == len(self.centers) == len(self.reaches):
-            raise SchemaError(
-                f"a feature plan has {len(self.columns)} columns, {len(self.centers)} centers and "
-                f"{len(self.reaches)} reaches; give one center and one reach for each column"
-            )
-        if not all(math.isfinite(center) for center in self.centers):
-            raise SchemaError("a center of a feature plan is not finite; declare finite centers")
-        if not all(math.isfinite(reach) and reach > 0 for reach in self.reaches):
-            raise SchemaError("a reach of a feature plan is not a positive finite number; declare wider bounds")
+        check_scales("feature plan", "reaches", self.columns, self.centers, self.reaches)
         if not 1 <= self.degree <= MOST_FEATURES:
             raise SchemaError(f"a feature plan has {self.degree} features per column; choose 1 to {MOST_FEATURES}")
         # checks the rest: names, radius, constant, bits
@@ -341,27 +346,9 @@ class FeaturePlan:
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         return MomentPlan(names, zeros, ones, self.radius_squared, self.constant, self.bits)
 
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """All columns are read as numbers."""
-        return ()
-
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """Missing values come as the declared number."""
-        return ()
-
-    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
-        """Take the numbers of a column as they are."""
-        return numbers
-
     def expand(self, block: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Turn columns into features."""
         return expand_features(np.stack(block), self)
-
-    def norm_squared_bound(self) -> int:
-        """Give the cap on the squared norm of every quantised row, its first coordinate included."""
-        return self.rows.norm_squared_bound()
 
 
 def expand_features(columns: NDArray[np.float64], plan: FeaturePlan) -> NDArray[np.float64]:
@@ -421,7 +408,7 @@ RADIUS_PER_COORDINATE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ResidualPlan:
+class ResidualPlan(NumbersAsTheyAre):
     """Which residuals are compared; everything here is public.
 
     A row becomes the residuals of both columns and, where columns are given, three polynomials of each fitted value:
@@ -451,16 +438,6 @@ class ResidualPlan:
         radius = RADIUS_PER_COORDINATE * len(names)
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         return MomentPlan(tuple(names), zeros, ones, radius, math.sqrt(max(1.0, radius / 10.0)), BITS)
-
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """All columns are read as numbers."""
-        return ()
-
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """Missing values come as the declared number."""
-        return ()
 
     def read(self, numbers: Floats, column: Column) -> Floats:
         """Scale the numbers of a column to [−1, 1] by its bounds or scores."""

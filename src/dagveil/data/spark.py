@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dagveil.data import streams
 from dagveil.data.distinct import Records, WeightedRows
 from dagveil.data.encoding import EncodedColumns, code_type
 from dagveil.data.moments import OuterProducts
@@ -33,18 +34,6 @@ from dagveil.data.persons import (
 )
 from dagveil.data.reading import check_names
 from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
-from dagveil.data.streams import (
-    Question,
-    StreamedTable,
-    Sums,
-    add_batches,
-    add_encoded,
-    batch_rows,
-    code_batches,
-    collect_distinct,
-    keep_codes,
-    shrink_pieces,
-)
 from dagveil.data.table import Table, table_shapes
 from dagveil.data.weighed import WeighedTable
 from dagveil.errors import DataError, MissingExtraError
@@ -87,11 +76,11 @@ class SparkRows:
         """Refuse, as well."""
         raise DataError(_ROWS_STAY)
 
-    def add_up(self, question: Question, schema: Schema) -> Sums:
+    def add_up(self, question: streams.Question, schema: Schema) -> streams.Sums:
         """Let the executors answer for their rows, and add the answers."""
-        empty = add_batches([], self.fields, question, schema)
+        empty = streams.add_batches([], self.fields, question, schema)
         work = functools.partial(sum_partition, fields=self.fields, question=question, schema=schema)
-        return functools.reduce(Sums.plus, ask_executors(self.select(schema.columns), work), empty)
+        return functools.reduce(streams.Sums.plus, ask_executors(self.select(schema.columns), work), empty)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
@@ -111,7 +100,7 @@ class SparkRows:
             for position, (name, column) in enumerate(schema.columns.items())
         }
         weights = found.column(len(names)).to_numpy().astype(np.float64)
-        return collect_distinct([WeightedRows(codes, weights, found.num_rows)], schema, most)
+        return streams.collect_distinct([WeightedRows(codes, weights, found.num_rows)], schema, most)
 
 
 def ask_executors(frame: Any, work: Callable[..., Iterator[pa.RecordBatch]]) -> Iterator[Any]:
@@ -124,10 +113,10 @@ def ask_executors(frame: Any, work: Callable[..., Iterator[pa.RecordBatch]]) -> 
 
 
 def sum_partition(
-    batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema
+    batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: streams.Question, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     """Answer a question about the rows of one partition; runs on an executor."""
-    total = add_batches(gather_batches(batches, schema), fields, question, schema)
+    total = streams.add_batches(gather_batches(batches, schema), fields, question, schema)
     yield pack_answer(total)
 
 
@@ -139,7 +128,7 @@ def pack_answer(answer: Any) -> pa.RecordBatch:
 def shrink_partition(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
     """Encode the rows of one partition and count the distinct ones; runs on an executor."""
     names = [*(f"c{position}" for position in range(len(schema.columns))), "weight"]
-    for rows in shrink_pieces(code_batches(gather_batches(batches, schema), schema), schema):
+    for rows in streams.shrink_pieces(streams.code_batches(gather_batches(batches, schema), schema), schema):
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
         arrays = [pa.array(rows.codes[name].astype(np.int32)) for name in schema.columns]
         yield pa.RecordBatch.from_arrays([*arrays, pa.array(weights.astype(np.int64))], names=names)
@@ -147,7 +136,7 @@ def shrink_partition(batches: Iterable[pa.RecordBatch], schema: Schema) -> Itera
 
 def gather_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
     """Put small batches together: Spark's are smaller than what is counted fastest."""
-    most = batch_rows(len(schema.columns))
+    most = streams.batch_rows(len(schema.columns))
     kept: list[pa.RecordBatch] = []
     for batch in batches:
         kept.append(batch)
@@ -235,7 +224,7 @@ def open_spark_persons(rows: SparkRows, schema: Schema, key: bytes) -> Table:
         raise cluster_failure(error) from None
     if schema.records == "weigh":
         return SparkWeighedTable(frame, schema, key, rows)
-    return StreamedTable(PersonFrame(frame, schema, rows), schema)
+    return streams.StreamedTable(PersonFrame(frame, schema, rows), schema)
 
 
 class PersonFrame(SparkRows):
@@ -249,17 +238,17 @@ class PersonFrame(SparkRows):
         self._whole = schema
         self.fields = pa.schema([(name, pa.string()) for name in schema.columns])
 
-    def add_up(self, question: Question, schema: Schema) -> Sums:
+    def add_up(self, question: streams.Question, schema: Schema) -> streams.Sums:
         """Let the executors answer for their persons, and add the answers."""
         work = functools.partial(sum_persons, fields=self.fields, question=question, whole=self._whole, schema=schema)
-        empty = add_encoded([], self.fields, question, schema)
-        return functools.reduce(Sums.plus, ask_executors(self._frame, work), empty)
+        empty = streams.add_encoded([], self.fields, question, schema)
+        return functools.reduce(streams.Sums.plus, ask_executors(self._frame, work), empty)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
         work = functools.partial(shrink_persons, whole=self._whole, schema=schema, most=most)
         pieces = list(ask_executors(self._frame, work))
-        return None if any(piece is None for piece in pieces) else collect_distinct(pieces, schema, most)
+        return None if any(piece is None for piece in pieces) else streams.collect_distinct(pieces, schema, most)
 
 
 class SparkWeighedTable(WeighedTable):
@@ -298,7 +287,7 @@ class SparkWeighedTable(WeighedTable):
         return total
 
     def _ask(self, name: str, *arguments: Any) -> Iterator[list[NDArray[np.int64]]]:
-        question = Question(name, arguments)
+        question = streams.Question(name, arguments)
         work = functools.partial(sum_weighed, question=question, schema=self.schema, key=self._key)
         return ask_executors(self._frame, work)
 
@@ -333,22 +322,22 @@ def fold_records(table: pa.Table, schema: Schema, key: bytes) -> pa.Table:
 
 
 def sum_persons(
-    batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, whole: Schema, schema: Schema
+    batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: streams.Question, whole: Schema, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     """Answer a question about the persons of a partition."""
-    yield pack_answer(add_encoded(_read_rows(batches, whole, schema), fields, question, schema))
+    yield pack_answer(streams.add_encoded(_read_rows(batches, whole, schema), fields, question, schema))
 
 
 def shrink_persons(
     batches: Iterable[pa.RecordBatch], whole: Schema, schema: Schema, most: int
 ) -> Iterator[pa.RecordBatch]:
     """Count the distinct persons of a partition."""
-    pieces = shrink_pieces(keep_codes(_read_rows(batches, whole, schema)), schema)
-    yield pack_answer(collect_distinct(pieces, schema, most))
+    pieces = streams.shrink_pieces(streams.keep_codes(_read_rows(batches, whole, schema)), schema)
+    yield pack_answer(streams.collect_distinct(pieces, schema, most))
 
 
 def sum_weighed(
-    batches: Iterable[pa.RecordBatch], question: Question, schema: Schema, key: bytes
+    batches: Iterable[pa.RecordBatch], question: streams.Question, schema: Schema, key: bytes
 ) -> Iterator[pa.RecordBatch]:
     """Answer a question about the weighed records of a partition."""
     kind = RecordLayout(schema, key).weighed_kind

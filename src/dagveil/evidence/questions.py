@@ -1,7 +1,7 @@
 """Questions of conditional independence in batches, and their answers.
 
 A question is always (x, y, given). Searches ask thousands of them, so they travel as arrays of positions into
-`Independence.columns`; this is the one place where positions cross a module border (docs/decisions/0006-batches.md).
+`Independence.columns`; this is the one place where positions cross a module border.
 """
 
 from __future__ import annotations

@@ -67,9 +67,6 @@ def read_network(name: str) -> Network:
     return Network(content["name"], tuple(levels), levels, parents, tables)
 
 
-MOST_PARENTS = 4  # more parents than this are dropped from a random network: its tables grow with their product
-
-
 def sample_codes(network: Network, n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:
     """Draw rows from a network, as the positions of their levels."""
     codes: dict[str, NDArray[np.uint8]] = {}
@@ -112,41 +109,6 @@ def network_schema(network: Network, n_rows: int, dataset: str | None = None) ->
     )
 
 
-def random_network(
-    n_nodes: int, sparseness: float, rng: np.random.Generator, n_levels: tuple[int, int] = (2, 4)
-) -> Network:
-    """Draw a random network over the columns x1, x2, ….
-
-    The nodes are put in a random order, so that the order of the columns says nothing about the graph. Each pair is
-    an edge with probability `sparseness`, from the earlier to the later; of more than four parents a random four
-    stay. Numbers of levels are uniform between the two given, both included; each row of a table is uniform on the
-    simplex (a Dirichlet distribution with all parameters 1).
-
-    Examples
-    --------
-    >>> random_network(5, 0.4, np.random.default_rng(0)).nodes
-    ('x1', 'x2', 'x3', 'x4', 'x5')
-    """
-    _check_graph_size(n_nodes, sparseness)
-    fewest, most = n_levels
-    if not 1 <= fewest <= most <= 256:
-        raise GraphError(f"numbers of levels must run from 1 to 256 at most, not from {fewest} to {most}")
-    nodes = tuple(f"x{position + 1}" for position in range(n_nodes))
-    counts = rng.integers(fewest, most, size=n_nodes, endpoint=True)
-    levels = {node: tuple(f"v{code}" for code in range(count)) for node, count in zip(nodes, counts, strict=True)}
-    order = [nodes[position] for position in rng.permutation(n_nodes)]
-    parents: dict[str, tuple[str, ...]] = {}
-    tables: dict[str, NDArray[np.float64]] = {}
-    for position, node in enumerate(order):
-        chosen = [order[earlier] for earlier in np.flatnonzero(rng.random(position) < sparseness)]
-        if len(chosen) > MOST_PARENTS:
-            chosen = [str(parent) for parent in rng.choice(chosen, size=MOST_PARENTS, replace=False)]
-        parents[node] = tuple(sorted(chosen, key=nodes.index))
-        shape = tuple(len(levels[parent]) for parent in parents[node])
-        tables[node] = rng.dirichlet(np.ones(len(levels[node])), size=shape)
-    return Network(f"random-{n_nodes}-{sparseness:g}", nodes, levels, parents, tables)
-
-
 @dataclass(frozen=True)
 class LinearGaussian:
     """A linear model with independent Gaussian errors."""
@@ -181,7 +143,7 @@ def random_linear_gaussian(n_nodes: int, sparseness: float, rng: np.random.Gener
     Each pair i < j is an edge from i to j with probability `sparseness`, with a weight uniform between 0.1 and 1;
     the errors are standard normal.
     """
-    _check_graph_size(n_nodes, sparseness)
+    check_graph_size(n_nodes, sparseness)
     chosen = np.triu(rng.random((n_nodes, n_nodes)) < sparseness, k=1)
     weights = np.where(chosen, rng.uniform(0.1, 1.0, size=(n_nodes, n_nodes)), 0.0)
     return LinearGaussian(tuple(f"x{position + 1}" for position in range(n_nodes)), weights, np.ones(n_nodes))
@@ -208,7 +170,8 @@ def _cumulate(table: NDArray[np.float64]) -> NDArray[np.float64]:
     return bounds
 
 
-def _check_graph_size(n_nodes: int, sparseness: float) -> None:
+def check_graph_size(n_nodes: int, sparseness: float) -> None:
+    """Refuse sizes of which no random graph is drawn."""
     if n_nodes < 1 or not 0.0 <= sparseness <= 1.0:
         raise GraphError(
             f"a random graph needs at least 1 node and a sparseness between 0 and 1, not {n_nodes} and {sparseness}"

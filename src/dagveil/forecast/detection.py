@@ -18,16 +18,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.evidence.wald import SLACK
 from dagveil.forecast.synthetic import BOUNDS_IN_SPREADS
-from dagveil.methods.measure import (
-    FEATURE_SEARCH,
-    MOMENT_SEARCH,
-    TABLE_SEARCH,
-    MeasureSettings,
-    fit_levels,
-    is_numeric,
-    prefers_joint,
-    releases_mixed,
-)
+from dagveil.methods import measure
 from dagveil.methods.measure_moments import SIZES_SHARE
 from dagveil.methods.measure_tables import count_picks
 from dagveil.plans.plan_file import Ask, AskInteractions, AskMixed, AskMoments, AskTables, MeasurementPlan, list_sets
@@ -82,16 +73,16 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     if isinstance(ask, AskMixed):
         found = _see_mixed(ask, noise, rows)
         return Weakest(CORRELATION, _or_none(median(found)), _or_none(max(found)))
-    level = _level(TABLE_SEARCH, len(declared.columns))
+    level = _level(measure.TABLE_SEARCH, len(declared.columns))
     found = [_see_table(shape, variance, rows, level) for shape, variance in _list_pairs(plan, ask, noise)]
     return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
 
 
 def count_chosen_pairs(schema: Schema, budget: Budget, rows: int) -> int:
     """Return how many pairs `measure` would choose privately and measure; 0 if it would measure another way."""
-    if is_numeric(schema) or releases_mixed("measure", MeasureSettings(), schema, budget):
+    if measure.is_numeric(schema) or measure.releases_mixed("measure", measure.MeasureSettings(), schema, budget):
         return 0
-    if budget.delta == 0 or prefers_joint(budget, schema):
+    if budget.delta == 0 or measure.prefers_joint(budget, schema):
         return 0
     pairs = math.comb(len(schema.columns), 2)
     picks, saves = count_picks(schema, tightest_filter(budget, [DiscreteGaussian]), pairs, rows)
@@ -205,7 +196,7 @@ def _see_mixed(ask: AskMixed, noise: float, rows: int) -> list[float]:
     kept = min(1.0, plan.radius_squared / sum(plan.degrees))
     # directions of each column, and how much whitening widens noise in each of them
     blocks = [(size - 1, float(size)) for size in plan.sizes] + [(degree, 1.0 / kept) for degree in plan.degrees]
-    level = _level(FEATURE_SEARCH, len(blocks))
+    level = _level(measure.FEATURE_SEARCH, len(blocks))
     found = []
     for (a, wider), (b, also) in combinations(blocks, 2):
         if a * b == 0:
@@ -224,7 +215,7 @@ def _see_correlation(ask: AskMoments, noise: float, rows: int) -> float | None:
     # the test reckons with 1/n of sampling; after shrinking and with the ridge there is less
     reckoned = math.hypot(1.0 / math.sqrt(rows), deviation / ridged)
     real = math.hypot(math.sqrt(square / rows) / ridged, deviation / ridged)
-    level = _level(MOMENT_SEARCH, columns)
+    level = _level(measure.MOMENT_SEARCH, columns)
     beyond = float(special.ndtri(1.0 - level / 2.0)) * reckoned
     seen = math.tanh(beyond + float(special.ndtri(POWER)) * real) * ridged / covariance
     return seen if seen < 1.0 else None
@@ -251,7 +242,7 @@ def _shrink_moments(columns: int, radius_squared: float) -> tuple[float, float, 
 def _level(settings: SkeletonSettings, columns: int) -> float:
     """Return the level of the first test for a pair that depends while no other does: the strictest."""
     pairs = max(math.comb(columns, 2), 1)
-    return min(fit_levels(settings, columns).marginal_level, settings.false_share / pairs)
+    return min(measure.fit_levels(settings, columns).marginal_level, settings.false_share / pairs)
 
 
 def _shift(level: float, freedom: int) -> float:

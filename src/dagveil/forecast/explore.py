@@ -19,17 +19,7 @@ from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchemaError
 from dagveil.files import Document, encode_json
-from dagveil.forecast.choose import (
-    TimeLimit,
-    TrialOutcome,
-    TrialRun,
-    check_method,
-    fit_time_limit,
-    fitting_methods,
-    most_common_order,
-    run_trials,
-    scale_budget,
-)
+from dagveil.forecast import choose
 from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
 from dagveil.forecast.synthetic import STRENGTH, SyntheticLaw
@@ -204,12 +194,13 @@ def explore(
     fitting, unfit = _choose_methods(schema, knowledge, budgets, methods)
     tried = [method_named(name) for name in fitting]
     public = schema, knowledge, tried, budgets, models, nominal, seconds
-    effort = fit_time_limit(*public, may_leave_out=methods is None)
-    scaled = tuple(scale_budget(budget, nominal, effort.rows) for budget in budgets)
+    effort = choose.fit_time_limit(*public, may_leave_out=methods is None)
+    scaled = tuple(choose.scale_budget(budget, nominal, effort.rows) for budget in budgets)
     trials = [
-        TrialRun(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled) for model in range(models)
+        choose.TrialRun(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled)
+        for model in range(models)
     ]
-    outcomes = run_trials(trials, workers, progress)
+    outcomes = choose.run_trials(trials, workers, progress)
     curves = _draw_curves(schema, nominal, effort.methods, budgets, outcomes)
     return Exploration(
         format="dagveil-exploration",
@@ -265,9 +256,9 @@ def _choose_methods(
         if not named:
             raise MethodError("no method is named; `dagveil methods` lists them")
         for name in named:
-            check_method(method_named(name), schema, knowledge, budgets)
+            choose.check_method(method_named(name), schema, knowledge, budgets)
         return list(dict.fromkeys(named)), {}
-    fits = fitting_methods(schema, knowledge, budgets)
+    fits = choose.fitting_methods(schema, knowledge, budgets)
     fitting = [name for name, refusal in fits.items() if refusal is None]
     if not fitting:
         raise MethodError(f"no method fits this schema at these budgets; measure says: {fits['measure']}")
@@ -275,7 +266,11 @@ def _choose_methods(
 
 
 def _draw_curves(
-    schema: Schema, rows: int, methods: tuple[str, ...], budgets: tuple[Budget, ...], outcomes: Sequence[TrialOutcome]
+    schema: Schema,
+    rows: int,
+    methods: tuple[str, ...],
+    budgets: tuple[Budget, ...],
+    outcomes: Sequence[choose.TrialOutcome],
 ) -> tuple[Curve, ...]:
     weakest = [find_weakest(schema, budget, rows) for budget in budgets]
     curves = []
@@ -286,7 +281,7 @@ def _draw_curves(
             failure = next((outcome.failure for outcome in here if outcome.failure is not None), None)
             scores = [outcome.f1 for outcome in here if outcome.f1 is not None]
             mean, low, high = (None, None, None) if failure is not None else _average(scores)
-            order = most_common_order([outcome.order for outcome in here if outcome.order is not None])
+            order = choose.most_common_order([outcome.order for outcome in here if outcome.order is not None])
             points.append(Point(budget.epsilon, mean, low, high, order, weakest[place], failure))
         curves.append(Curve(method, tuple(points)))
     return tuple(curves)
@@ -299,7 +294,7 @@ def _average(scores: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(0.0, mean - reach), min(1.0, mean + reach)
 
 
-def _describe_effort(effort: TimeLimit, nominal: int, models: int, seconds: float) -> tuple[str, ...]:
+def _describe_effort(effort: choose.TimeLimit, nominal: int, models: int, seconds: float) -> tuple[str, ...]:
     notes = [
         f"Means over {models} synthetic tables of {effort.rows} rows, with 95 % intervals. Graphs and strengths come "
         "from a public law; real ones may be easier or harder. No row was read, and nothing was spent."
@@ -348,4 +343,4 @@ _DOCUMENT = Document(
 
 def load_exploration(path: str | Path) -> Exploration:
     """Read an exploration from a file."""
-    return _DOCUMENT.read(_DOCUMENT.load(path))
+    return _DOCUMENT.open(path)

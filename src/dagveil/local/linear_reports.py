@@ -16,7 +16,7 @@ from scipy import special
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.scores import EvidenceScore
 from dagveil.local.record import Undo
-from dagveil.local.reports import ReportEvidence, Reports, share_of_redraws
+from dagveil.local.reports import ReportEvidence, ReportQuestions, Reports, share_of_redraws
 
 Floats = NDArray[np.float64]
 Mean = TypeVar("Mean", float, NDArray[np.float64])
@@ -26,7 +26,7 @@ SMALLEST_EIGENVALUE: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LinearReportEvidence:
+class LinearReportEvidence(ReportQuestions):
     """Linear independence of true scores, tested on reports."""
 
     columns: tuple[str, ...]
@@ -69,10 +69,6 @@ class LinearReportEvidence:
             found[pairs.x, pairs.y] = found[pairs.y, pairs.x] = values
         return found
 
-    def strength(self, questions: Questions) -> Floats:
-        """Return the statistic per record."""
-        return self.test(questions).statistic / self.reports.n_records
-
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """One matrix answers every question."""
         return np.ones(len(questions), dtype=np.bool_)
@@ -80,14 +76,6 @@ class LinearReportEvidence:
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Only main effects are seen."""
         return np.zeros(len(questions), dtype=np.bool_)
-
-    def odds(self, questions: Questions) -> NDArray[np.float64]:
-        """Return odds against any dependence: tests on reports are taken at their word."""
-        return np.full(len(questions), -np.inf)
-
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return p-values as if nothing depended on anything: reports share no noise."""
-        return rng.random((draws, len(questions)))
 
     def redraw(self, rng: np.random.Generator) -> LinearReportEvidence:
         """Return evidence from reports drawn again."""

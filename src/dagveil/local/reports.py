@@ -12,6 +12,7 @@ import enum
 import io
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
@@ -220,8 +221,31 @@ def share_of_redraws(statistic: float, freedom: float) -> float:
     return max(statistic, freedom) / max(statistic + freedom, 1e-12)
 
 
+class ReportQuestions(ABC):
+    """What tests on reports have in common."""
+
+    __slots__ = ()
+    reports: Reports
+
+    @abstractmethod
+    def test(self, questions: Questions) -> Answers:
+        """Test each question."""
+
+    def strength(self, questions: Questions) -> Floats:
+        """Return the statistic per record."""
+        return self.test(questions).statistic / self.reports.n_records
+
+    def odds(self, questions: Questions) -> NDArray[np.float64]:
+        """Return odds against any dependence: tests on reports are taken at their word."""
+        return np.full(len(questions), -np.inf)
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return p-values as if nothing depended on anything: reports share no noise."""
+        return rng.random((draws, len(questions)))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class ReportEvidence:
+class ReportEvidence(ReportQuestions):
     """Independence of true values, tested on reports."""
 
     columns: tuple[str, ...]
@@ -241,10 +265,6 @@ class ReportEvidence:
                 found[x, y] = found[y, x] = (statistic - freedom) / self.reports.n_records
         return found
 
-    def strength(self, questions: Questions) -> Floats:
-        """Return the statistic per record."""
-        return self.test(questions).statistic / self.reports.n_records
-
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which tables are small enough."""
         sizes = np.array(self.levels, dtype=np.float64)
@@ -254,14 +274,6 @@ class ReportEvidence:
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Every conditioning set counts as one column."""
         return np.ones(len(questions), dtype=np.bool_)
-
-    def odds(self, questions: Questions) -> NDArray[np.float64]:
-        """Return odds against any dependence: tests on reports are taken at their word."""
-        return np.full(len(questions), -np.inf)
-
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return p-values as if nothing depended on anything: reports share no noise."""
-        return rng.random((draws, len(questions)))
 
     def redraw(self, rng: np.random.Generator) -> ReportEvidence:
         """Return evidence from reports drawn again."""

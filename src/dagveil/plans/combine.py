@@ -35,7 +35,7 @@ from dagveil.privacy.release import (
     NoisyMoments,
     Release,
 )
-from dagveil.runs.result import now
+from dagveil.runs.result import head, now
 
 OnLattice = TypeVar("OnLattice", NoisyCounts, NoisyInteractions, NoisyMagnitudes)
 Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments, NoisyMixedMoments)
@@ -236,10 +236,7 @@ def _add_sites(loaded: Sequence[Evidence], site_column: str | None = None, told:
             "columns that other columns do not explain alike at all sites."
         )
     return Evidence(
-        format="dagveil-evidence",
-        version=EVIDENCE_VERSION,
-        software=__version__,
-        created=now(),
+        **head("dagveil-evidence", EVIDENCE_VERSION),
         method=first.method,
         schema=schema,
         plan=stages,

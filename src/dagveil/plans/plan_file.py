@@ -20,7 +20,7 @@ from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.schema import MOST_ROWS, Schema
 from dagveil.errors import MethodError, SchemaError
 from dagveil.evidence.bundle import Study
-from dagveil.files import Document, encode_json
+from dagveil.files import Document, SavedRecord, encode_json
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.text import write_html_lines, write_html_table
@@ -104,7 +104,7 @@ class PlannedSite(msgspec.Struct, frozen=True):
         return Budget(self.epsilon, self.delta)
 
 
-class MeasurementPlan(msgspec.Struct, frozen=True):
+class MeasurementPlan(SavedRecord, frozen=True):
     """Everything that custodians agree on before anyone looks at rows.
 
     A site's own schema may differ in the data set's name, the nominal rows and whether they are public. Asks are in
@@ -165,14 +165,6 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
                 return site
         late = " A second round is for the sites of the first alone: sums over other rows do not go together."
         raise MethodError(f"the plan has no site {name!r}; its sites are {known}.{late if self.after else ''}")
-
-    def to_json(self) -> str:
-        """Write the plan as JSON."""
-        return msgspec.json.format(encode_json(self), indent=2).decode()
-
-    def save(self, path: str | Path) -> None:
-        """Write the plan to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:
         """Show in a notebook what is asked of each site, and how noisy the answers will be."""
@@ -241,7 +233,7 @@ def plan_from_json(text: str | bytes) -> MeasurementPlan:
 
 def load_plan(path: str | Path) -> MeasurementPlan:
     """Read a plan from a file."""
-    return _DOCUMENT.read(_DOCUMENT.load(path))
+    return _DOCUMENT.open(path)
 
 
 def check_plan(plan: MeasurementPlan) -> None:

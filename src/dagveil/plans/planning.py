@@ -58,7 +58,7 @@ from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.runs.cost import Search, Work
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import now
+from dagveil.runs.result import head, now
 from dagveil.runs.run import schema_knowledge
 from dagveil.statistics import contingency
 from dagveil.statistics.contingency import interactions_squared_sensitivity
@@ -221,10 +221,7 @@ def plan_measurement(
     elif rounds != 1:
         raise MethodError(f"a plan has one round or two, not {rounds}")
     plan = MeasurementPlan(
-        format="dagveil-plan",
-        version=PLAN_VERSION,
-        software=__version__,
-        created=now(),
+        **head("dagveil-plan", PLAN_VERSION),
         schema=schema,
         method=method,
         settings=msgspec.to_builtins(settings),

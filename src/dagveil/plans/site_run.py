@@ -9,7 +9,6 @@ from typing import Any, Unpack
 
 from msgspec.structs import replace
 
-from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema
@@ -25,7 +24,7 @@ from dagveil.plans.planning import work_at_site
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMatrix, NoisyPairMoments, Release
 from dagveil.progress import silent
-from dagveil.runs.result import now
+from dagveil.runs.result import head
 from dagveil.runs.run import RunOptions, open_run
 
 
@@ -83,10 +82,7 @@ def measure_planned(
     receipt = prepared.receipt(curator.events)
     told = tuple(releases)
     return Evidence(
-        format="dagveil-evidence",
-        version=EVIDENCE_VERSION,
-        software=__version__,
-        created=now(),
+        **head("dagveil-evidence", EVIDENCE_VERSION),
         method=plan.method,
         schema=own,
         plan=tuple(stages),

@@ -25,16 +25,8 @@ import tomli_w
 from numpy.typing import NDArray
 from scipy import special
 
+from dagveil.data import schema as schemas
 from dagveil.data.column import OWN_LEVEL, Numeric
-from dagveil.data.schema import (
-    DRAFT_HEADER,
-    Schema,
-    load_schema,
-    load_toml,
-    schema_from_toml,
-    schema_to_toml,
-    write_schema_text,
-)
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.method import Method
@@ -85,7 +77,7 @@ def part_line(start: float) -> Numeric:
     return Numeric(bounds=UNKNOWN_BOUNDS, bins=tuple(cuts), missing=OWN_LEVEL)
 
 
-def find_threshold(accounting: Filter, schema: Schema) -> float:
+def find_threshold(accounting: Filter, schema: schemas.Schema) -> float:
     """Return how many rows a cell needs, so that noise lifts no empty cell above that but with a small probability.
 
     The probability is `FALSE_CELLS` for all cells of all columns together (Bonferroni).
@@ -185,7 +177,7 @@ class FoundBounds:
         What the release promises.
     """
 
-    schema: Schema
+    schema: schemas.Schema
     columns: tuple[ColumnBounds, ...]
     unresolved: tuple[str, ...]
     threshold: float
@@ -200,7 +192,7 @@ class FoundBounds:
         note = f"# bounds {how if self.receipt.guaranteed else 'found with seeded noise: not private'}\n"
         found = {column.column for column in self.columns}
         still_open = list_open_columns(self.schema)
-        document = tomllib.loads(schema_to_toml(self.schema))
+        document = tomllib.loads(schemas.schema_to_toml(self.schema))
         parts = [tomli_w.dumps({"dataset": document["dataset"]})]
         for name, fields in document["columns"].items():
             if name in still_open:
@@ -208,16 +200,16 @@ class FoundBounds:
             parts.append((note if name in found else "") + tomli_w.dumps({"columns": {name: fields}}))
         if "knowledge" in document:
             parts.append(tomli_w.dumps({"knowledge": document["knowledge"]}))
-        return ("" if self.schema.reviewed else DRAFT_HEADER) + "\n".join(parts)
+        return ("" if self.schema.reviewed else schemas.DRAFT_HEADER) + "\n".join(parts)
 
     def save(self, path: str | Path) -> None:
         """Write the schema as a schema.toml."""
-        write_schema_text(self.to_toml(), path, reviewed=self.schema.reviewed)
+        schemas.write_schema_text(self.to_toml(), path, reviewed=self.schema.reviewed)
 
 
 def find_bounds(
     source: Any,
-    schema: Schema | str | Path,
+    schema: schemas.Schema | str | Path,
     epsilon: Amount,
     delta: Amount = DEFAULT_DELTA,
     *,
@@ -248,7 +240,7 @@ def find_bounds(
     --------
     >>> import numpy as np
     >>> from dagveil.privacy.noise.kind import NoiseKind
-    >>> schema = Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
+    >>> schema = schemas.Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
     >>> rows = {"x": np.random.default_rng(1).normal(0.0, 300.0, 5000)}
     >>> found = find_bounds(rows, schema, epsilon=1, ledger=None, noise=NoiseKind.SEEDED, seed=1)
     >>> found.schema.columns["x"].bounds
@@ -256,7 +248,7 @@ def find_bounds(
     """
     if not 0.5 < coverage <= 1.0:
         raise MethodError(f"coverage is {coverage:g}; give a share of the rows above 0.5 and at most 1, such as 0.999")
-    declared = schema if isinstance(schema, Schema) else load_open_schema(schema)
+    declared = schema if isinstance(schema, schemas.Schema) else load_open_schema(schema)
     trusted = declared.reviewed or run.get("accept_draft", False)
     # a draft read from the rows which columns are numeric, so that names alone declare nothing unless someone gave them
     by_hand = not trusted and columns is not None
@@ -312,27 +304,27 @@ def find_bounds(
     )
 
 
-def load_open_schema(path: str | Path) -> Schema:
+def load_open_schema(path: str | Path) -> schemas.Schema:
     """Read a schema.toml in which numeric columns may lack bounds; these get `UNKNOWN_BOUNDS`."""
     try:
-        document = load_toml(path, SchemaError, "the schema", "check the path")
+        document = schemas.load_toml(path, SchemaError, "the schema", "check the path")
     except SchemaError:
-        return load_schema(path)  # which says what is wrong
+        return schemas.load_schema(path)  # which says what is wrong
     columns = document.get("columns")
     for fields in columns.values() if isinstance(columns, dict) else ():
         if isinstance(fields, dict) and fields.get("kind") == "numeric":
             fields.setdefault("bounds", list(UNKNOWN_BOUNDS))
-    return schema_from_toml(tomli_w.dumps(document))
+    return schemas.schema_from_toml(tomli_w.dumps(document))
 
 
-def list_open_columns(schema: Schema) -> tuple[str, ...]:
+def list_open_columns(schema: schemas.Schema) -> tuple[str, ...]:
     """Return the numeric columns whose bounds nobody has declared or found."""
     columns = schema.columns.items()
     return tuple(name for name, column in columns if isinstance(column, Numeric) and column.bounds == UNKNOWN_BOUNDS)
 
 
 def choose_accounting(
-    budget: Budget, schema: Schema, settings: BoundsSettings, knowledge: Knowledge = NO_KNOWLEDGE
+    budget: Budget, schema: schemas.Schema, settings: BoundsSettings, knowledge: Knowledge = NO_KNOWLEDGE
 ) -> Filter:
     """Choose, from public facts alone, the accounting under which a cell needs fewer rows in order to count."""
     pure = PureFilter(budget)
@@ -362,7 +354,7 @@ def _plan_search(column: Numeric, trusted: bool) -> _Search:
     return _Search(start, cells, kept)
 
 
-def _choose_columns(schema: Schema, wanted: Sequence[str] | None) -> dict[str, Numeric]:
+def _choose_columns(schema: schemas.Schema, wanted: Sequence[str] | None) -> dict[str, Numeric]:
     numeric = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
     if wanted is None:
         wanted = list_open_columns(schema)
@@ -382,7 +374,7 @@ def _choose_columns(schema: Schema, wanted: Sequence[str] | None) -> dict[str, N
     return {name: numeric[name] for name in dict.fromkeys(wanted)}
 
 
-def _take_as_numeric(schema: Schema, wanted: Sequence[str]) -> dict[str, Numeric]:
+def _take_as_numeric(schema: schemas.Schema, wanted: Sequence[str]) -> dict[str, Numeric]:
     """Return the columns that somebody declared to be numeric by naming them, without a look at what a draft says."""
     for name in wanted:
         if name not in schema.columns:
@@ -392,7 +384,7 @@ def _take_as_numeric(schema: Schema, wanted: Sequence[str]) -> dict[str, Numeric
     return dict.fromkeys(wanted, Numeric(bounds=UNKNOWN_BOUNDS))
 
 
-def _check_hope(schema: Schema, threshold: float, budget: Budget) -> None:
+def _check_hope(schema: schemas.Schema, threshold: float, budget: Budget) -> None:
     """Refuse, before anything is spent, what cannot find anything."""
     rows = schema.nominal_rows
     if rows is not None and rows < threshold:

@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import COLUMN_REACH, RESIDUAL_REACH, NoisyDifference, Ridge
 from dagveil.data.column import Numeric
@@ -25,7 +24,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.questions import Questions
-from dagveil.files import encode_json
+from dagveil.files import SavedRecord
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.method import Method
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
@@ -37,7 +36,7 @@ from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import SchemaSummary, now, summarise
+from dagveil.runs.result import SchemaSummary, head, summarise
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.statistics.kernels import kernel_features, root_hsic
 from dagveil.statistics.residuals import residual_rank_score
@@ -95,7 +94,7 @@ class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: Rows | None = None
 
 
-class Direction(msgspec.Struct, frozen=True):
+class Direction(SavedRecord, frozen=True):
     """Which of two columns looks like the cause, with the receipt of the run.
 
     Parameters
@@ -129,14 +128,6 @@ class Direction(msgspec.Struct, frozen=True):
     schema: SchemaSummary
     plan: tuple[Stage, ...]
     receipt: Receipt
-
-    def to_json(self) -> str:
-        """Write the answer as JSON."""
-        return msgspec.json.format(encode_json(self), indent=2).decode()
-
-    def save(self, path: str | Path) -> None:
-        """Write the answer to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
 
 def find_direction(
@@ -192,10 +183,7 @@ def find_direction(
         cause, effect = (x, y) if found.value <= 0.0 else (y, x)
         confidence += (MODEL_ACCURACY - 0.5) * -math.expm1(-abs(found.value) / found.scale)
     return Direction(
-        format="dagveil-direction",
-        version=DIRECTION_VERSION,
-        software=__version__,
-        created=now(),
+        **head("dagveil-direction", DIRECTION_VERSION),
         columns=(x, y),
         cause=cause,
         effect=effect,

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import msgspec
 import numpy as np
 
-from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import AUTO, EVIDENCE_VERSION, Choice, Evidence
@@ -83,10 +82,7 @@ def measure_source(
         prepared, curator = opened
         measured = chosen.release(curator, prepared.knowledge, settings, run.get("progress", silent))
     return Evidence(
-        format="dagveil-evidence",
-        version=EVIDENCE_VERSION,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-evidence", EVIDENCE_VERSION),
         method=chosen.name,
         schema=schema,
         plan=measured.plan,
@@ -194,10 +190,7 @@ def _ask(
         else:
             raise MethodError(f"{method.name} has no {calibration.value} calibration")
     return results.Result(
-        format="dagveil-result",
-        version=results.RESULT_VERSION,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-result", results.RESULT_VERSION),
         method=results.MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(settings))),
         graph=results.assemble_graph(asked.graph, Shares.none(), prepared.knowledge),
         near_misses=(),

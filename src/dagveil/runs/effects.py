@@ -12,7 +12,6 @@ from typing import Any, Final, Unpack
 import msgspec
 import numpy as np
 
-from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.data.schema import Schema, load_schema
 from dagveil.effects import answer as answers
@@ -33,7 +32,7 @@ from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import Result, load_result, now
+from dagveil.runs.result import Result, head, load_result
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.runs.search import redraw_found_graphs
 from dagveil.search.settings import SearchSettings
@@ -61,6 +60,14 @@ def load_discovery(place: str | Path, elsewhere: str | Path | None = None) -> tu
             "search this evidence again"
         )
     return result, evidence
+
+
+def _load_both(result: Result | str | Path, evidence: Evidence | str | Path | None) -> tuple[Result, Evidence | None]:
+    """Read a result, and its evidence: the one that is given, or what lies beside the result."""
+    if isinstance(result, str | Path):
+        result, beside = load_discovery(result)
+        evidence = beside if evidence is None else evidence
+    return result, load_evidence(evidence) if isinstance(evidence, str | Path) else evidence
 
 
 def effect(
@@ -100,11 +107,7 @@ def effect(
     progress
         Told what is being done.
     """
-    if isinstance(result, str | Path):
-        result, beside = load_discovery(result)
-        evidence = beside if evidence is None else evidence
-    if isinstance(evidence, str | Path):
-        evidence = load_evidence(evidence)
+    result, evidence = _load_both(result, evidence)
     if evidence is None:
         check_pair(result.graph.nodes, cause, effect)
         raise EvidenceError(
@@ -177,10 +180,7 @@ class _Question:
         main = estimator.main_contrast(self.cause, self.effect)
         possible = tuple(estimator.answer(one, self.cause, self.effect) for one in self.readings)
         return Effect(
-            format="dagveil-effect",
-            version=answers.EFFECT_VERSION,
-            software=__version__,
-            created=now(),
+            **head("dagveil-effect", answers.EFFECT_VERSION),
             dataset=self.schema.dataset,
             cause=self.cause,
             effect=self.effect,
@@ -411,11 +411,7 @@ def measure_effect(
         The answer with the receipt of this run; and what was released, to search or ask again for free.
     """
     full = schema if isinstance(schema, Schema) else load_schema(schema)
-    if isinstance(result, str | Path):
-        result, beside = load_discovery(result)
-        evidence = beside if evidence is None else evidence
-    if isinstance(evidence, str | Path):
-        evidence = load_evidence(evidence)
+    result, evidence = _load_both(result, evidence)
     if full.digest() != result.schema.digest:
         raise MethodError(
             f"the schema of {full.dataset!r} is not the one that this result was found with; give that one, so that "
@@ -436,10 +432,7 @@ def measure_effect(
     with open_run(source, narrow, budget, QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
         measured = _release(curator, settings, run.get("progress", silent))
     released = Evidence(
-        format="dagveil-evidence",
-        version=EVIDENCE_VERSION,
-        software=__version__,
-        created=now(),
+        **head("dagveil-evidence", EVIDENCE_VERSION),
         method=QUESTION.name,
         schema=narrow,
         plan=measured.plan,

@@ -20,7 +20,7 @@ from dagveil._version import __version__
 from dagveil.data.column import Column, Numeric, marks_missing
 from dagveil.errors import BudgetError, DataError, MethodError
 from dagveil.evidence.questions import Independence
-from dagveil.files import encode_json
+from dagveil.files import SavedRecord
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import Edge, MixedGraph
@@ -173,10 +173,7 @@ def discover_reports(
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
     return results.Result(
-        format="dagveil-result",
-        version=results.RESULT_VERSION,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-result", results.RESULT_VERSION),
         method=_name_method(protocol, algorithm.value, sight, settings, skeleton_settings, tests),
         graph=drawn,
         near_misses=misses,
@@ -191,7 +188,7 @@ def discover_reports(
     )
 
 
-class ReportPag(msgspec.Struct, frozen=True):
+class ReportPag(SavedRecord, frozen=True):
     """A partial ancestral graph behind reports, with its receipt.
 
     `confidence` has the share of redraws, for each edge in the order of the edges, in which its ends were adjacent
@@ -214,10 +211,6 @@ class ReportPag(msgspec.Struct, frozen=True):
     def graph(self) -> MixedGraph:
         """The graph."""
         return MixedGraph(self.nodes, frozenset(self.edges))
-
-    def save(self, path: str | Path) -> None:
-        """Write the graph and its receipt to a file."""
-        Path(path).write_bytes(msgspec.json.format(encode_json(self), indent=2) + b"\n")
 
 
 def find_report_pag(
@@ -251,10 +244,7 @@ def find_report_pag(
     edges = tuple(sorted(found.edges, key=lambda edge: (edge.first, edge.second)))
     confidence = [shares.of_pair(frozenset((edge.first, edge.second))) for edge in edges]
     return ReportPag(
-        format="dagveil-pag",
-        version=1,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-pag", 1),
         method=_name_method(protocol, Algorithm.FCI.value, sight, settings, levels, tests),
         nodes=protocol.names,
         edges=edges,
@@ -274,7 +264,7 @@ class PairDirection(msgspec.Struct, frozen=True):
     score: float
 
 
-class ReportDirections(msgspec.Struct, frozen=True):
+class ReportDirections(SavedRecord, frozen=True):
     """Directions of all pairs of columns behind reports, with their receipt."""
 
     format: Literal["dagveil-directions"]
@@ -286,10 +276,6 @@ class ReportDirections(msgspec.Struct, frozen=True):
     schema: results.SchemaSummary
     findings: tuple[str, ...]
     receipt: Receipt
-
-    def save(self, path: str | Path) -> None:
-        """Write the directions and their receipt to a file."""
-        Path(path).write_bytes(msgspec.json.format(encode_json(self), indent=2) + b"\n")
 
 
 def direct_report_pairs(
@@ -337,10 +323,7 @@ def direct_report_pairs(
         found.append(PairDirection(*names, names[score < 0.0] if score else None, score))
     progress("comparing pairs", len(places), len(places))
     return ReportDirections(
-        format="dagveil-directions",
-        version=1,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-directions", 1),
         method=_name_method(protocol, rule.value, sight),
         pairs=tuple(found),
         schema=results.summarise(protocol.schema),

@@ -10,11 +10,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from dagveil._version import __version__
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, GraphError
 from dagveil.evidence.bundle import Choice, Part, Stage, check_receipts, check_stages
-from dagveil.files import Document
+from dagveil.files import Document, SavedRecord
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.dot import to_dot
 from dagveil.graphs.exchange.formats import Extension, Format, to_networkx, to_node_link, write_graph
@@ -286,7 +287,7 @@ class Variation(msgspec.Struct, frozen=True):
     changes: tuple[ChangedEdge, ...]
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(SavedRecord, frozen=True):
     """A causal graph with its receipt.
 
     `questions`, `unanswered` and `reported` are for methods that ask adaptively, the last for runs as published.
@@ -321,14 +322,6 @@ class Result(msgspec.Struct, frozen=True):
     wrong_edges: float | None = None
     parents: tuple[PossibleParent, ...] = ()
     summary: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """Write the result as JSON."""
-        return msgspec.json.format(_DOCUMENT.write(self), indent=2).decode()
-
-    def save(self, path: str | Path) -> None:
-        """Write the result to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:
         """Show the graph in a notebook."""
@@ -400,7 +393,12 @@ def result_from_json(text: str | bytes) -> Result:
 
 def load_result(path: str | Path) -> Result:
     """Read a result from a file."""
-    return result_from_json(_DOCUMENT.load(path))
+    return _DOCUMENT.open(path)
+
+
+def head(form: str, version: int) -> dict[str, Any]:
+    """Return the first fields of a record that is written now."""
+    return {"format": form, "version": version, "software": __version__, "created": now()}
 
 
 def now() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,12 +12,10 @@ import msgspec
 import numpy as np
 from scipy import special
 
-from dagveil._version import __version__
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
-from dagveil.evidence.covariance import LEVELS_KEPT, OneHotCovariance
 from dagveil.evidence.estimates import describe_constants
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.moments import MomentEvidence
@@ -34,22 +31,13 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
+from dagveil.runs import summary
 from dagveil.runs.probabilities import check_edges_at, describe_shares, state_probabilities, why_no_probabilities
 from dagveil.runs.run import schema_knowledge
-from dagveil.runs.summary import describe_knowledge, describe_solidity
 from dagveil.search.confidence import Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
+from dagveil.search.constraint import skeleton as skeletons
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
-from dagveil.search.constraint.skeleton import (
-    Skeleton,
-    SkeletonSettings,
-    bound_false_edges,
-    find_copies,
-    find_explanations,
-    find_skeleton,
-    marginal_level,
-    screening_level,
-)
 from dagveil.search.probabilities import UNKNOWN
 from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
@@ -62,8 +50,8 @@ _LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("m
 
 def vary_levels(
     graph: Cpdag | MixedGraph,
-    settings: SkeletonSettings,
-    search: Callable[[SkeletonSettings], Cpdag | MixedGraph],
+    settings: skeletons.SkeletonSettings,
+    search: Callable[[skeletons.SkeletonSettings], Cpdag | MixedGraph],
     progress: Progress,
 ) -> tuple[results.Variation, ...]:
     """Search again at neighbouring levels, and tell what differs from the graph."""
@@ -125,7 +113,7 @@ def search_evidence(
     if knowledge is not None and knowledge != schema_knowledge(schema):
         findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *describe_knowledge(knowledge))
+    findings = (*findings, *summary.describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     check_edges_at(evidence.method, schema, settings)
     with _computing():
@@ -148,30 +136,43 @@ def redraw_found_graphs(
             progress("redrawing graph and effect", done + 1, settings.redraws)
 
 
+def _score_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
+    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
+
+
 def prepare_search(
     evidence: Evidence,
     settings: SearchSettings,
     knowledge: Knowledge,
     tests: Independence,
     note: Callable[[Cpdag], None] = lambda tested: None,
-) -> tuple[Callable[[Independence], Cpdag | MixedGraph], SkeletonSettings, float]:
+) -> tuple[Callable[[Independence], Cpdag | MixedGraph], skeletons.SkeletonSettings, float]:
     """Return the search for these tests, its constants, and the false edges that they allow.
 
     `note` is told the graph of tests alone, where a score may add to it.
     """
     columns = tuple(evidence.schema.columns)
-    constants, false_edges = bound_false_edges(
+    constants, false_edges = skeletons.bound_false_edges(
         tests, settings.skeleton(search_defaults(tests, evidence.schema)), settings.false_edges
     )
     rule = _rule(evidence, settings)
-    find: Callable[[Independence], Cpdag | MixedGraph]
+    if rule is SearchRule.NOTEARS:
+        return _search_linear(columns, evidence, knowledge), constants, false_edges
+    return _search_at(columns, settings, rule, knowledge, constants, note), constants, false_edges
+
+
+def _search_at(
+    columns: tuple[str, ...],
+    settings: SearchSettings,
+    rule: SearchRule,
+    knowledge: Knowledge,
+    levels: skeletons.SkeletonSettings,
+    note: Callable[[Cpdag], None] = lambda tested: None,
+) -> Callable[[Independence], Cpdag | MixedGraph]:
+    """Return the search of evidence at some levels, which NOTEARS does not have."""
     if settings.hidden_causes:
-        find = search_hidden(columns, settings, rule, knowledge, constants)
-    elif rule is SearchRule.NOTEARS:
-        find = _search_linear(columns, evidence, knowledge)
-    else:
-        find = search_by(columns, settings, rule, knowledge, constants, _search_released, note)
-    return find, constants, false_edges
+        return search_hidden(columns, settings, rule, knowledge, levels)
+    return search_by(columns, settings, rule, knowledge, levels, _score_released, note)
 
 
 def _rule(evidence: Evidence, settings: SearchSettings) -> SearchRule:
@@ -206,21 +207,25 @@ def _search(
     tested: list[Cpdag] = []
     likely, unknown = UNKNOWN, why_no_probabilities(evidence.method, schema, settings)
     if tests is None:
-        skeleton_settings = settings.skeleton(SkeletonSettings())
-        found = graph = _search_nothing(columns, settings, knowledge)
+        skeleton_settings = settings.skeleton(skeletons.SkeletonSettings())
+        found = graph = (
+            _add_required(columns, frozenset(), knowledge)
+            if settings.hidden_causes
+            else knowledge.orient(Cpdag.empty(columns))
+        )
         shares, false_edges, visible, explained = Shares.none(), None, None, {}
     else:
         find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
         found, visible = find(tests), visible_strength(tests, skeleton_settings)
         findings = (*findings, *describe_constants(schema, evidence.releases))
-        findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
+        findings = (*findings, *summary.describe_copies(tests), *summary.describe_levels(tests))
         if settings.hidden_causes:
-            findings = (*findings, *_describe_unmeasured(tests, knowledge))
+            findings = (*findings, *summary.describe_unmeasured(tests, knowledge))
         elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
-            findings = (*findings, _describe_search(tested[0], found))
+            findings = (*findings, summary.describe_score(tested[0], found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
-        explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
+        explained = skeletons.find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
         if isinstance(found, Cpdag):
             if unknown is None:
                 likely = state_probabilities(tests, found, shares, visible, explained, knowledge)
@@ -229,13 +234,12 @@ def _search(
         else:
             graph = agree_on_marks(found, shares, knowledge, explained)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
-
-            def search_at(levels: SkeletonSettings) -> Cpdag | MixedGraph:
-                if settings.hidden_causes:
-                    return search_hidden(columns, settings, rule, knowledge, levels)(tests)
-                return search_by(columns, settings, rule, knowledge, levels, _search_released)(tests)
-
-            variations = vary_levels(found, skeleton_settings, search_at, progress)
+            variations = vary_levels(
+                found,
+                skeleton_settings,
+                lambda levels: _search_at(columns, settings, rule, knowledge, levels)(tests),
+                progress,
+            )
     progress("searching", 1, 1)
     if isinstance(graph, Cpdag):
         drawn = results.assemble_graph(graph, shares, knowledge, likely)
@@ -244,10 +248,7 @@ def _search(
     misses = results.near_misses(graph, shares, found, explained, likely)
     wrong_edges = None if unknown else results.expect_wrong(drawn)
     return results.Result(
-        format="dagveil-result",
-        version=results.RESULT_VERSION,
-        software=__version__,
-        created=results.now(),
+        **results.head("dagveil-result", results.RESULT_VERSION),
         method=results.MethodUsed(
             name=evidence.method,
             calibration=evidence.receipt.calibration.value,
@@ -274,52 +275,14 @@ def _search(
         false_edges=false_edges,
         wrong_edges=wrong_edges,
         parents=results.list_parents(likely),
-        summary=describe_solidity(
+        summary=summary.describe_solidity(
             *(drawn, misses, false_edges, visible),
             *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
         ),
     )
 
 
-def _describe_search(tested: Cpdag, found: Cpdag) -> str:
-    """Say what the search went by, and what a score added to what tests had found."""
-    covered = set(tested.nodes)
-    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton() if pair <= covered)
-    if not restored:
-        return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
-    return (
-        f"The search went by tests; a noise-aware score put back what they separated in doubt: {', '.join(restored)}."
-    )
-
-
-def _describe_copies(tests: Independence) -> list[str]:
-    """Name columns that determine each other: the data cannot tell whose edges are whose."""
-    return [
-        f"{tests.columns[x]} and {tests.columns[z]} carry the same information: an edge of one may belong to the "
-        "other. Background knowledge settles it, or leaving one of them out."
-        for x, z in zip(*np.nonzero(np.triu(find_copies(tests))), strict=True)
-    ]
-
-
-def _describe_levels(tests: Independence) -> list[str]:
-    """Name columns with more levels than the tests keep apart; levels that noise hides are no loss."""
-    covariance = getattr(tests, "covariance", None)
-    if not isinstance(covariance, OneHotCovariance):
-        return []
-    merged = [
-        f"{name} ({int(groups.max()) + 1} of {len(groups)})"
-        for name, groups in zip(covariance.columns, covariance.groups, strict=True)
-        if len(groups) > LEVELS_KEPT
-    ]
-    if not merged:
-        return []
-    return [
-        f"Tests keep the most frequent levels of {', '.join(merged)} apart and merge the rest; given such a column "
-        "they may miss that it explains an edge."
-    ]
-
-
-def visible_strength(tests: Independence, settings: SkeletonSettings) -> float | None:
+def visible_strength(tests: Independence, settings: skeletons.SkeletonSettings) -> float | None:
     """Return Cramér's V that a pair must exceed to pass the marginal test, for half of the pairs; at most 1."""
     x, y = np.triu_indices(len(tests.columns), 1)
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
@@ -328,7 +291,7 @@ def visible_strength(tests: Independence, settings: SkeletonSettings) -> float |
         return None
     found = tests.test(questions)
     freedom = np.maximum(found.freedom, 1.0)
-    needed = special.chdtri(freedom, screening_level(settings, found.p_value, len(x))) - freedom
+    needed = special.chdtri(freedom, skeletons.screening_level(settings, found.p_value, len(x))) - freedom
     if isinstance(tests, PairEvidence | JointEvidence):
         # the variance in one direction that loses as much information as the directions do on average
         share = np.maximum(tests.power(questions)[0], 1e-12)
@@ -379,7 +342,7 @@ def search_by(
     settings: SearchSettings,
     rule: SearchRule,
     knowledge: Knowledge,
-    skeleton_settings: SkeletonSettings,
+    skeleton_settings: skeletons.SkeletonSettings,
     score: Callable[[Independence, Knowledge, Cpdag, float], Cpdag],
     note: Callable[[Cpdag], None] = lambda tested: None,
 ) -> Callable[[Independence], Cpdag]:
@@ -389,7 +352,7 @@ def search_by(
     their columns, the tests' graph, and their level. `note` is told the graph that tests alone found.
     """
 
-    def orient(tests: Independence, skeleton: Skeleton, known: Knowledge) -> Cpdag:
+    def orient(tests: Independence, skeleton: skeletons.Skeleton, known: Knowledge) -> Cpdag:
         if settings.arrows is ArrowRule.EVIDENCE:
             return orient_by_evidence(tests, skeleton, ArrowSettings(), known)
         return orient_by_separating_sets(tests.columns, skeleton, known)
@@ -397,14 +360,14 @@ def search_by(
     def find(tests: Independence) -> Cpdag:
         # columns that nothing was measured about have edges by knowledge only
         known = knowledge.within(tests.columns)
-        skeleton = find_skeleton(tests, skeleton_settings, known)
+        skeleton = skeletons.find_skeleton(tests, skeleton_settings, known)
         graph = orient(tests, skeleton, known)
         note(graph)
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
             restored = restore_edges(tests, known, skeleton, graph)
             graph = graph if restored is skeleton else orient(tests, restored, known)
         if rule is SearchRule.SCORE:
-            graph = score(tests, known, graph, marginal_level(tests, skeleton_settings))
+            graph = score(tests, known, graph, skeletons.marginal_level(tests, skeleton_settings))
         if tests.columns == columns:
             return graph
         return knowledge.orient(Cpdag(columns, graph.directed, graph.undirected))
@@ -417,7 +380,7 @@ def search_hidden(
     settings: SearchSettings,
     rule: SearchRule,
     knowledge: Knowledge,
-    levels: SkeletonSettings,
+    levels: skeletons.SkeletonSettings,
 ) -> Callable[[Independence], MixedGraph]:
     """Return the search for a PAG, for any tests; the skeleton is that of the search without hidden causes."""
     ancestral = AncestralSettings(selection=settings.selection_bias)
@@ -426,7 +389,7 @@ def search_hidden(
         known = knowledge.within(tests.columns)
         # who cannot cause whom may still share a hidden cause, so only required edges are known to be
         required = Knowledge(required=known.required)
-        skeleton = find_skeleton(tests, levels, required)
+        skeleton = skeletons.find_skeleton(tests, levels, required)
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
             tested = orient_by_evidence(tests, skeleton, ArrowSettings(), required)
             skeleton = restore_edges(tests, required, skeleton, tested)
@@ -440,33 +403,6 @@ def _add_required(columns: tuple[str, ...], edges: frozenset[Edge], knowledge: K
     joined = {frozenset((edge.first, edge.second)) for edge in edges}
     more = {Edge(*arc, Mark.TAIL, Mark.ARROW) for arc in knowledge.required if frozenset(arc) not in joined}
     return MixedGraph(columns, edges | more)
-
-
-def _search_nothing(columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge) -> Cpdag | MixedGraph:
-    """Return the graph of knowledge alone."""
-    if settings.hidden_causes:
-        return _add_required(columns, frozenset(), knowledge)
-    return knowledge.orient(Cpdag.empty(columns))
-
-
-def _describe_unmeasured(tests: Independence, knowledge: Knowledge) -> list[str]:
-    """Name pairs that knowledge kept from being measured: hidden causes may join them all the same."""
-    names = tests.columns
-    excluded = [(x, y) for x, y in combinations(range(len(names)), 2) if knowledge.excludes(names[x], names[y])]
-    if not excluded:
-        return []
-    answered = tests.answers(Questions.of([(x, y, ()) for x, y in excluded]))
-    unasked = [f"{names[x]} – {names[y]}" for (x, y), known in zip(excluded, answered, strict=True) if not known]
-    if not unasked:
-        return []
-    return [
-        f"Knowledge forbids both directions of {', '.join(unasked)}, so nothing was measured about them. Whether they "
-        "share a hidden cause is not known."
-    ]
-
-
-def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
-    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
 
 
 def _search_linear(

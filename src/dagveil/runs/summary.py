@@ -1,13 +1,20 @@
-"""Results in sentences: how much of a graph is solid, what it says about hidden causes, and what was known."""
+"""Results in sentences: how much of a graph is solid, about hidden causes, and what a reader should know."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
+import numpy as np
+
+from dagveil.evidence.covariance import LEVELS_KEPT, OneHotCovariance
+from dagveil.evidence.questions import Independence, Questions
+from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import Mark
 from dagveil.runs.result import SOLID, NearMiss, ResultEdge, ResultGraph
 from dagveil.search.confidence import DRAWN
+from dagveil.search.constraint.skeleton import find_copies
 
 FAINT = 0.3  # noise is told of if half of the pairs are not seen below this V
 MOST_ALTERNATIVES = 3  # alternatives, and edges of a kind, that are told of
@@ -115,3 +122,57 @@ def describe_knowledge(knowledge: Knowledge) -> tuple[str, ...]:
         if arcs:
             parts.append(f"{word} " + ", ".join(f"{cause} → {effect}" for cause, effect in sorted(arcs)))
     return (f"Background knowledge in force: {'; '.join(parts)}.",) if parts else ()
+
+
+def describe_score(tested: Cpdag, found: Cpdag) -> str:
+    """Say what the search went by, and what a score added to what tests had found."""
+    covered = set(tested.nodes)
+    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton() if pair <= covered)
+    if not restored:
+        return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
+    return (
+        f"The search went by tests; a noise-aware score put back what they separated in doubt: {', '.join(restored)}."
+    )
+
+
+def describe_copies(tests: Independence) -> list[str]:
+    """Name columns that determine each other: the data cannot tell whose edges are whose."""
+    return [
+        f"{tests.columns[x]} and {tests.columns[z]} carry the same information: an edge of one may belong to the "
+        "other. Background knowledge settles it, or leaving one of them out."
+        for x, z in zip(*np.nonzero(np.triu(find_copies(tests))), strict=True)
+    ]
+
+
+def describe_levels(tests: Independence) -> list[str]:
+    """Name columns with more levels than the tests keep apart; levels that noise hides are no loss."""
+    covariance = getattr(tests, "covariance", None)
+    if not isinstance(covariance, OneHotCovariance):
+        return []
+    merged = [
+        f"{name} ({int(groups.max()) + 1} of {len(groups)})"
+        for name, groups in zip(covariance.columns, covariance.groups, strict=True)
+        if len(groups) > LEVELS_KEPT
+    ]
+    if not merged:
+        return []
+    return [
+        f"Tests keep the most frequent levels of {', '.join(merged)} apart and merge the rest; given such a column "
+        "they may miss that it explains an edge."
+    ]
+
+
+def describe_unmeasured(tests: Independence, knowledge: Knowledge) -> list[str]:
+    """Name pairs that knowledge kept from being measured: hidden causes may join them all the same."""
+    names = tests.columns
+    excluded = [(x, y) for x, y in combinations(range(len(names)), 2) if knowledge.excludes(names[x], names[y])]
+    if not excluded:
+        return []
+    answered = tests.answers(Questions.of([(x, y, ()) for x, y in excluded]))
+    unasked = [f"{names[x]} – {names[y]}" for (x, y), known in zip(excluded, answered, strict=True) if not known]
+    if not unasked:
+        return []
+    return [
+        f"Knowledge forbids both directions of {', '.join(unasked)}, so nothing was measured about them. Whether they "
+        "share a hidden cause is not known."
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
+import msgspec
 from jinja2 import Environment
 
 from dagveil._version import __version__
@@ -22,20 +24,8 @@ from dagveil.report.model import build_model
 from dagveil.report.registry import NEEDED
 from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
-from dagveil.studio import responses
+from dagveil.studio import requests, responses
 from dagveil.studio.folder import ENDINGS
-from dagveil.studio.requests import (
-    MOST_SYNTHETIC,
-    ComparisonQuery,
-    EffectQuery,
-    ExportQuery,
-    PlanQuery,
-    StartQuery,
-    SyntheticQuery,
-    TablesQuery,
-    read_query,
-    split_names,
-)
 from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
 from dagveil.studio.views import list_facts
@@ -44,6 +34,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
+
+Answer = TypeVar("Answer")
 
 DRAWING_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 REPORT_POLICY: Final = "frame-ancestors 'self'"  # beside the report's own, stricter one, which stands in its head
@@ -96,8 +88,8 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return show("dataset.html.j2", dataset=found, jobs=jobs)
 
     def start(request: Request) -> Response:
-        query = read_query(request, StartQuery) if request.url.query else StartQuery()
-        table, names, semicolons = None, tuple(split_names(query.columns)), False
+        query = requests.read_query(request, requests.StartQuery) if request.url.query else requests.StartQuery()
+        table, names, semicolons = None, tuple(requests.split_names(query.columns)), False
         if query.dataset:
             table, names, layout = service.header(query.dataset)
             semicolons = layout.separator == ";"
@@ -113,14 +105,12 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def plan(request: Request) -> Response:
         found = asked(request)
         service.folder.table(found.id).reviewed_schema()
-        query = read_query(request, PlanQuery) if request.url.query else PlanQuery(epsilon="1")
-        facts, told = None, None
-        try:
-            facts = service.plan(found.id, query.method, query.epsilon, query.delta, query.redraws)
-        except DagveilError as error:
-            told = refuse(error)
+        query = (
+            requests.read_query(request, requests.PlanQuery) if request.url.query else requests.PlanQuery(epsilon="1")
+        )
+        facts, told, status = _attempt(service.plan, found.id, **msgspec.structs.asdict(query))
         return show(
-            "plan.html.j2", 200 if told is None else told.status, dataset=found, query=query, plan=facts, told=told,
+            "plan.html.j2", status, dataset=found, query=query, plan=facts, told=told,
             methods=service.methods().methods, **explored(found.id),
         )  # fmt: skip
 
@@ -138,23 +128,16 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         explored = service.exploration(found.id) if found.has_exploration else None
         return show(
             "job.html.j2", job=found, others=others, explored=explored, settings=_list_settings(found.redraws),
-            say=answers, most_synthetic=MOST_SYNTHETIC,
+            say=answers, most_synthetic=requests.MOST_SYNTHETIC,
             formats=[form.value for form in Format], extensions=EXTENSIONS,
             columns=service.result(found.id).graph.nodes if found.has_result else (),
         )  # fmt: skip
 
     def tables(request: Request) -> Response:
-        found, query = service.job(request.path_params["job"]), read_query(request, TablesQuery)
-        shown, told = None, None
-        try:
-            shown = service.tables(found.id, query.first, query.second)
-        except DagveilError as error:
-            told = refuse(error)
-        columns = load_evidence(service.evidence(found.id)).schema.columns
-        return show(
-            "tables.html.j2", 200 if told is None else told.status, job=found, query=query, shown=shown, told=told,
-            columns=list(columns),
-        )  # fmt: skip
+        found, query = service.job(request.path_params["job"]), requests.read_query(request, requests.TablesQuery)
+        shown, told, status = _attempt(service.tables, found.id, query.first, query.second)
+        columns = list(load_evidence(service.evidence(found.id)).schema.columns)
+        return show("tables.html.j2", status, job=found, query=query, shown=shown, told=told, columns=columns)
 
     def certify(request: Request) -> Response:
         found = service.job(request.path_params["job"])
@@ -166,14 +149,14 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return Response(content, media_type="application/zip", headers=named)
 
     def synthetic(request: Request) -> Response:
-        query = read_query(request, SyntheticQuery)
+        query = requests.read_query(request, requests.SyntheticQuery)
         return send_zip(service.synthetic(request.path_params["job"], query.rows, query.seed), "synthetic")
 
     def certification(request: Request) -> Response:
         return send_zip(service.certification(request.path_params["job"]), "certification")
 
     def export(request: Request) -> Response:
-        query = read_query(request, ExportQuery)
+        query = requests.read_query(request, requests.ExportQuery)
         text = service.export(request.path_params["job"], query.to, query.extend)
         named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{EXPORTERS[query.to].ending}"'}
         return Response(text, media_type="text/plain", headers=named)
@@ -199,21 +182,16 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
 
     def effect(request: Request) -> Response:
         found = service.job(request.path_params["job"])
-        query = read_query(request, EffectQuery)
-        answer, told = None, None
-        try:
-            answer = service.effect(found.id, query.cause, query.effect, query.adjust)
-        except DagveilError as error:
-            told = refuse(error)
+        query = requests.read_query(request, requests.EffectQuery)
+        answer, told, status = _attempt(service.effect, found.id, query.cause, query.effect, query.adjust)
         nodes = service.result(found.id).graph.nodes
-        status = 200 if told is None else told.status
         return show(
             *("effect.html.j2", status), job=found, query=query, answer=answer, told=told, columns=nodes,
             describe_readings=describe_readings,
         )  # fmt: skip
 
     def compare(request: Request) -> Response:
-        query = read_query(request, ComparisonQuery)
+        query = requests.read_query(request, requests.ComparisonQuery)
         return show("compare.html.j2", found=service.compare(query.here, query.there))
 
     return [
@@ -240,6 +218,15 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         Route("/compare", compare),
         Route("/history", lambda request: show("history.html.j2", runs=service.history().runs, ledger=service.shown)),
     ]
+
+
+def _attempt(ask: Callable[..., Answer], *asked: Any, **options: Any) -> tuple[Answer | None, Refused | None, int]:
+    """Ask, and return the answer, or else why there is none; and the status of the page that tells it."""
+    try:
+        return ask(*asked, **options), None, 200
+    except DagveilError as error:
+        told = refuse(error)
+        return None, told, told.status
 
 
 @lru_cache(maxsize=4)

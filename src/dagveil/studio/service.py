@@ -37,40 +37,11 @@ from dagveil.runs.result import Result, load_result
 from dagveil.runs.run import knowledge_from_toml, schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
-from dagveil.studio import responses
+from dagveil.studio import requests, responses, views
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
 from dagveil.studio.job_runner import JobRunner
 from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobState, JobStore
-from dagveil.studio.requests import (
-    NewBudget,
-    NewDraft,
-    NewExploration,
-    NewFacts,
-    NewJob,
-    NewProject,
-    NewSchema,
-    NewSearch,
-    NewStart,
-    Noise,
-    split_names,
-)
 from dagveil.studio.responses import Refused
-from dagveil.studio.views import (
-    forecast_run,
-    is_same_text,
-    outline_draft,
-    read_facts,
-    read_schema,
-    show_account,
-    show_dataset,
-    show_differences,
-    show_job,
-    show_run,
-    write_draft,
-    write_facts,
-    zip_certification,
-    zip_synthetic,
-)
 
 SAMPLE: Final = "asia"
 SAMPLE_ROWS: Final = 10_000
@@ -97,17 +68,17 @@ class StudioService:
         """Show a data set that has just come in."""
         return self.dataset(file_id(name + ending))
 
-    def draft(self, table_id: str, asked: NewDraft) -> responses.Dataset:
+    def draft(self, table_id: str, asked: requests.NewDraft) -> responses.Dataset:
         """Write a first schema from the data; what it holds is not shown."""
         table = self.folder.table(table_id)
         if table.state is not SchemaState.NONE and not asked.replace:
             raise Refused(409, "schema exists", f"{table.schema_path.name} exists; say that it may be replaced")
         self._check_rows(table)
         draft = draft_schema(table.path, asked.name or None)
-        self.folder.write_schema(table, write_draft(draft, find_doubts(table.path, draft)))
+        self.folder.write_schema(table, views.write_draft(draft, find_doubts(table.path, draft)))
         return self.dataset(table_id)
 
-    def declare(self, table_id: str, asked: NewSchema) -> responses.Dataset:
+    def declare(self, table_id: str, asked: requests.NewSchema) -> responses.Dataset:
         """Write a schema that a person has declared; what was not asked for stays, and so does an equal schema."""
         table = self.folder.table(table_id)
         columns = {
@@ -135,17 +106,17 @@ class StudioService:
         table = self.folder.table(table_id)
         if table.schema is None:
             raise Refused(404, "no schema", f"{table.file} has no schema that can be read")
-        return table.schema_bytes() if table.schema.reviewed else outline_draft(table.schema).encode()
+        return table.schema_bytes() if table.schema.reviewed else views.outline_draft(table.schema).encode()
 
     def declare_text(self, table_id: str, text: str) -> responses.Dataset:
         """Write the text of a schema.toml; a text that was not changed stays as it is, byte by byte."""
         table = self.folder.table(table_id)
-        read_schema(text)
-        if not is_same_text(text, table.schema_bytes()):
+        views.read_schema(text)
+        if not views.is_same_text(text, table.schema_bytes()):
             self.folder.write_schema(table, text)
         return self.dataset(table_id)
 
-    def begin(self, asked: NewStart) -> responses.Started:
+    def begin(self, asked: requests.NewStart) -> responses.Started:
         """Write the schema that follows from plain answers, and look at budgets if it is reviewed. No row is read."""
         if asked.table is None:
             table, layout = self.folder.await_table(asked.dataset), PLAIN_LAYOUT
@@ -170,7 +141,7 @@ class StudioService:
             return responses.Started(dataset=self.dataset(table.id), page=f"datasets/{table.id}")
         order = self._order(
             table, schema, method=START, epsilon=f"{EPSILONS[0]} to {EPSILONS[-1]}", delta=DELTA, redraws=0,
-            noise=Noise.EXACT.value, kind=JobKind.EXPLORATION, epsilons=EPSILONS,
+            noise=requests.Noise.EXACT.value, kind=JobKind.EXPLORATION, epsilons=EPSILONS,
         )  # fmt: skip
         return responses.Started(dataset=self.dataset(table.id), page=f"jobs/{self.runner.queue(order).id}")
 
@@ -193,7 +164,7 @@ class StudioService:
             self.folder.write_schema(found, schema_to_toml(network_schema(network, SAMPLE_ROWS)))
         return self.dataset(found.id)
 
-    def leave_project(self, job_id: str, asked: NewProject) -> responses.Project:
+    def leave_project(self, job_id: str, asked: requests.NewProject) -> responses.Project:
         """Write a folder to begin with, from an exploration and its schema."""
         order = self._job(job_id).order
         table = self.folder.table(order.table)
@@ -205,13 +176,13 @@ class StudioService:
         written = write_project(place, schema, asked.epsilon, DELTA, source=source, exploration=found)
         return responses.Project(folder=str(place), files=[path.name for path in written])
 
-    def set_budget(self, table_id: str, asked: NewBudget) -> responses.Account:
+    def set_budget(self, table_id: str, asked: requests.NewBudget) -> responses.Account:
         """Set the lifetime budget of a data set."""
         table = self.folder.table(table_id)
         if (schema := table.schema) is None:
             raise Refused(409, "no schema", f"{table.file} has no schema yet, so it has no name in the ledger")
         self.books.set_budget(schema.dataset, Budget.of(asked.epsilon, asked.delta))
-        return show_account(self.books.account(schema.dataset))
+        return views.show_account(self.books.account(schema.dataset))
 
     def methods(self) -> responses.Methods:
         """List the methods."""
@@ -233,9 +204,9 @@ class StudioService:
     def plan(self, table_id: str, method: str, epsilon: str, delta: str, redraws: int) -> responses.PlanFacts:
         """Tell what a run would ask and take."""
         schema = self.folder.table(table_id).reviewed_schema()
-        return forecast_run(schema, method, Budget.of(epsilon, delta), redraws)
+        return views.forecast_run(schema, method, Budget.of(epsilon, delta), redraws)
 
-    def start(self, asked: NewJob) -> responses.JobFacts:
+    def start(self, asked: requests.NewJob) -> responses.JobFacts:
         """Check what can be checked without rows, then queue a run."""
         table = self.folder.table(asked.dataset)
         schema = table.reviewed_schema()
@@ -265,7 +236,7 @@ class StudioService:
         )
         return self._show_job(self.runner.queue(order))
 
-    def explore(self, table_id: str, asked: NewExploration) -> responses.JobFacts:
+    def explore(self, table_id: str, asked: requests.NewExploration) -> responses.JobFacts:
         """Queue a look at what each budget would buy: it reads no row and costs nothing."""
         table = self.folder.table(table_id)
         schema = table.reviewed_schema()
@@ -280,7 +251,7 @@ class StudioService:
             epsilon=f"{asked.epsilons[0]} to {asked.epsilons[-1]}" if asked.epsilons[1:] else asked.epsilons[0],
             delta=asked.delta,
             redraws=0,
-            noise=Noise.EXACT.value,
+            noise=requests.Noise.EXACT.value,
             options={"seconds": asked.seconds},
             kind=JobKind.EXPLORATION,
             epsilons=asked.epsilons,
@@ -305,7 +276,7 @@ class StudioService:
                 return self._show_job(job)
         return None
 
-    def search(self, job_id: str, asked: NewSearch) -> responses.JobFacts:
+    def search(self, job_id: str, asked: requests.NewSearch) -> responses.JobFacts:
         """Queue another search over a job's evidence: it costs nothing."""
         job = self._job(job_id)
         evidence = load_evidence(self.evidence(job_id))
@@ -337,21 +308,21 @@ class StudioService:
 
     def synthetic(self, job_id: str, rows: int, seed: int) -> bytes:
         """Draw synthetic rows from a job's evidence, as a zip. Free."""
-        return zip_synthetic(load_evidence(self.evidence(job_id)), rows, seed)
+        return views.zip_synthetic(load_evidence(self.evidence(job_id)), rows, seed)
 
-    def keep_facts(self, table_id: str, asked: NewFacts) -> responses.Dataset:
+    def keep_facts(self, table_id: str, asked: requests.NewFacts) -> responses.Dataset:
         """Keep what only people know about a data set's releases."""
         table = self.folder.table(table_id)
-        self.folder.write_text(self.folder.facts_path(table), write_facts(asked.facts))
+        self.folder.write_text(self.folder.facts_path(table), views.write_facts(asked.facts))
         return self.dataset(table_id)
 
     def facts(self, job_id: str) -> DeploymentFacts:
         """Return what is known about the releases of a job's data set."""
-        return read_facts(self.folder.facts_path(self.folder.table(self._job(job_id).order.table)))
+        return views.read_facts(self.folder.facts_path(self.folder.table(self._job(job_id).order.table)))
 
     def certification(self, job_id: str) -> bytes:
         """Write the certification pack of a job's result, unsigned, as a zip. Free."""
-        return zip_certification(self.result(job_id), self.facts(job_id))
+        return views.zip_certification(self.result(job_id), self.facts(job_id))
 
     def export(self, job_id: str, to: Format, extend: Extension) -> str:
         """Write the graph of a job for another program."""
@@ -392,7 +363,7 @@ class StudioService:
     def effect(self, job_id: str, cause: str, effect: str, adjust: str = "") -> Effect:
         """Say what changing one column does to another, from a job's result and evidence: it costs nothing."""
         result, evidence = self.result(job_id), load_evidence(self.evidence(job_id))
-        names = split_names(adjust)
+        names = requests.split_names(adjust)
         return find_effect(result, cause, effect, evidence=evidence, adjust=names or None)
 
     def group_results(self) -> list[list[responses.JobFacts]]:
@@ -411,7 +382,7 @@ class StudioService:
         """Put two results side by side."""
         found = self.compare_results(here, there)
         groups = ("only_here", "only_there", "turned", "marked")
-        facts: dict[str, Any] = {name: show_differences(getattr(found, name)) for name in groups}
+        facts: dict[str, Any] = {name: views.show_differences(getattr(found, name)) for name in groups}
         facts |= {"same": found.same, "shd": found.shd, "skeleton_f1": found.skeleton.f1}
         return responses.ComparisonFacts(here=self.job(here), there=self.job(there), **facts)
 
@@ -425,7 +396,7 @@ class StudioService:
     def history(self) -> responses.History:
         """List every run of the ledger, newest first, with the job that made it."""
         made = {job.run: job.id for job in self.store.all() if job.order.ledger == self.shown}
-        return responses.History(runs=[show_run(run, made.get(run.id)) for run in reversed(self.books.history())])
+        return responses.History(runs=[views.show_run(run, made.get(run.id)) for run in reversed(self.books.history())])
 
     def _check_rows(self, table: DataFile) -> None:
         if not table.has_rows:
@@ -455,10 +426,10 @@ class StudioService:
         run = None
         if job.run is not None and job.order.ledger == self.shown:
             run = (self._runs() if runs is None else runs).get(job.run)
-        return show_job(job, run, self.folder.results(job.id), self.shown)
+        return views.show_job(job, run, self.folder.results(job.id), self.shown)
 
     def _show(self, table: DataFile) -> responses.Dataset:
-        return show_dataset(table, None if table.schema is None else self.books.account(table.schema.dataset))
+        return views.show_dataset(table, None if table.schema is None else self.books.account(table.schema.dataset))
 
 
 @lru_cache(maxsize=1024)

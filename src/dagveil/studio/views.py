@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import tomli_w
@@ -39,6 +39,8 @@ from dagveil.studio import responses
 from dagveil.studio.folder import DataFile, SchemaState
 from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState, is_kept
 from dagveil.studio.responses import Charge, Refused
+
+Shown = TypeVar("Shown", bound=msgspec.Struct)
 
 NOTHING: Final = Charge(epsilon="0", delta="0", releases=[], words="nothing was drawn, and nothing is charged")
 
@@ -71,26 +73,14 @@ def _nothing(words: str) -> Charge:
 def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> responses.JobFacts:
     """Show a job. `place` is the folder of its files."""
     order = job.order
-    return responses.JobFacts(
-        id=job.id,
+    return _copy(
+        responses.JobFacts,
+        *(job, order),
         kind=order.kind.value,
         state=job.state.value,
         dataset=order.table,
-        file=order.file,
         name=order.dataset,
-        method=order.method,
-        epsilon=order.epsilon,
-        delta=order.delta,
-        redraws=order.redraws,
-        created=job.created,
-        started=job.started,
-        ended=job.ended,
-        stage=job.stage,
-        done=job.done,
-        total=job.total,
-        message=job.message,
         cancelling=job.cancelling and not job.state.ended,
-        run=job.run,
         charge=show_charge(job, run, ledger),
         has_result=job.state is JobState.DONE and (place / "result.json").exists(),
         has_evidence=job.state.ended and (order.evidence is not None or (place / "evidence.json").exists()),
@@ -98,6 +88,13 @@ def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> respo
         can_finish=job.state in STOPPED and is_kept(place, run),
         evidence_of=order.evidence,
     )
+
+
+def _copy(answer: type[Shown], /, *sources: object, **others: Any) -> Shown:
+    """Return an answer whose fields are those of the first source that has them, but for the others."""
+    names = [name for name in answer.__struct_fields__ if name not in others]
+    found = {name: next(getattr(one, name) for one in sources if hasattr(one, name)) for name in names}
+    return answer(**found, **others)
 
 
 def show_dataset(table: DataFile, account: books.Account | None) -> responses.Dataset:
@@ -111,10 +108,7 @@ def show_dataset(table: DataFile, account: books.Account | None) -> responses.Da
         schema_file=table.schema_path.name,
         schema_state=table.state.value,
         name=None if schema is None else schema.dataset,
-        unit=None if schema is None else schema.unit,
-        protected=None if schema is None else schema.protected,
-        relation=None if schema is None else schema.relation,
-        nominal_rows=None if schema is None else schema.nominal_rows,
+        **{name: getattr(schema, name, None) for name in ("unit", "protected", "relation", "nominal_rows")},
         public=schema is not None and schema.public,
         columns=[show_column(name, column, declared) for name, column in (schema.columns if schema else {}).items()],
         ignored=list(schema.ignore) if schema else [],
@@ -125,13 +119,10 @@ def show_dataset(table: DataFile, account: books.Account | None) -> responses.Da
 
 def show_run(run: RunRecord, job: str | None) -> responses.LedgerEntry:
     """Show a run of the ledger, with the job that made it if it was one of this studio's."""
-    return responses.LedgerEntry(
+    return _copy(
+        responses.LedgerEntry,
+        run,
         run=run.id,
-        dataset=run.dataset,
-        started=run.started,
-        ended=run.ended,
-        analyst=run.analyst,
-        method=run.method,
         state=f"{run.state.value}, unbounded" if run.unbounded else run.state.value,
         epsilon=round_up(run.budget.epsilon, 4),
         delta=round_up(run.budget.delta, 4),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagveil_bench.commands import measurements, probabilities, study, synthesis, timings
+from dagveil_bench.commands import measurements, study, timings
 from dagveil_bench.commands.group import bench
 
-__all__ = ["bench", "measurements", "probabilities", "study", "synthesis", "timings"]
+__all__ = ["bench", "measurements", "study", "timings"]

@@ -18,6 +18,8 @@ from dagveil.examples import networks
 from dagveil.graphs.cpdag import Dag
 from dagveil.methods.method import Plugins, read_plugins
 from dagveil_bench.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
+from dagveil_bench.drawn_tables import KINDS as DRAWN
+from dagveil_bench.drawn_tables import check_drawn, draw_table, random_network
 from dagveil_bench.local_data import folder_of
 from dagveil_bench.nonlinear import nonlinear_dag, nonlinear_schema, sample_over, with_bins
 
@@ -26,8 +28,9 @@ _SIMULATED = ("random", "gaussian", "gaussian-unscaled")
 _NONLINEAR = ("nonlinear", "nonlinear-binned")
 # sources that are drawn from a model, by their first word: "random D S", "gaussian D S" and "gaussian-unscaled D S",
 # whose schema declares no spreads, have D nodes and sparseness S; "nonlinear NAME" has nonlinear columns over the graph
-# of a network or the measured "sachs-cells", and "nonlinear-binned NAME" the same rows in public bins
-KINDS = (*_SIMULATED, *_NONLINEAR)
+# of a network or the measured "sachs-cells", and "nonlinear-binned NAME" the same rows in public bins; the others are
+# those of `draw_table`
+KINDS = (*_SIMULATED, *_NONLINEAR, *DRAWN)
 Sampler = Callable[..., tuple[Any, Schema, Dag]]
 
 
@@ -57,6 +60,8 @@ def check_data_source(source: str) -> None:
         if len(numbers) != 1:
             raise MethodError(f"{source!r} needs the name of a network, for example '{kind} asia'")
         nonlinear_dag(numbers[0])
+    elif kind in DRAWN:
+        check_drawn(source)
     else:
         try:
             networks.load_network(source)
@@ -112,6 +117,9 @@ def _find_plugin(source: str) -> Sampler | None:
 
 def _draw_table(source: str, n_rows: int, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
     kind, *words = source.split()
+    if kind in DRAWN:
+        drawn = draw_table(source, n_rows, rng)
+        return MemoryTable.from_source(drawn.rows, drawn.schema), drawn.dag
     if kind.startswith("gaussian"):
         model = networks.random_linear_gaussian(int(words[0]), float(words[1]), rng)
         rows = networks.sample_linear_gaussian(model, n_rows, rng)
@@ -123,9 +131,7 @@ def _draw_table(source: str, n_rows: int, rng: np.random.Generator) -> tuple[Mem
         schema = with_bins(schema) if kind == "nonlinear-binned" else schema
         return MemoryTable.from_source(columns, schema), dag
     network = (
-        networks.random_network(int(words[0]), float(words[1]), rng, (2, 5))
-        if kind == "random"
-        else networks.load_network(kind)
+        random_network(int(words[0]), float(words[1]), rng, (2, 5)) if kind == "random" else networks.load_network(kind)
     )
     codes = networks.sample_codes(network, n_rows, rng)
     return MemoryTable.from_codes(codes, networks.network_schema(network, n_rows)), network.dag()

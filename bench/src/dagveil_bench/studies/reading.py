@@ -22,6 +22,8 @@ from dagveil.methods.method import method_named
 from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.custodians import count_sites
+from dagveil_bench.drawn_tables import KINDS as DRAWN
+from dagveil_bench.exact_searches import EXACT_SEARCHES, read_exact_settings
 from dagveil_bench.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
 from dagveil_bench.local_aware import View, read_reports
 from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
@@ -246,6 +248,8 @@ def check_source_of(task: Task, source: str) -> None:
 def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None:
     """Refuse a method, test or algorithm that runs of this task do not know, or settings that it does not have."""
     match task:
+        case Task.GRAPH if entry.method in EXACT_SEARCHES:
+            _check_exact(entry, data)
         case Task.GRAPH:
             _check_settings(entry)
         case Task.INDEPENDENCE:
@@ -279,6 +283,15 @@ def check_metrics_of(task: Task, metrics: Iterable[Metric]) -> None:
         if metric not in known:
             listed = ", ".join(each.value for each in Metric if each in known)
             raise MethodError(f"runs of the task {task.value} have no {metric.value}; choose from {listed}")
+
+
+def _check_exact(entry: Entry, data: tuple[DataSet, ...]) -> None:
+    if entry.role is not Role.CEILING:
+        raise MethodError('role: a search without privacy has no budget; write role = "ceiling"')
+    read_exact_settings(entry.settings)
+    for item in data:
+        if (not entry.data or item.title in entry.data) and item.source.split()[0] not in DRAWN:
+            raise MethodError(f"{entry.method} searches rows of other kinds than {item.source!r}; name its data")
 
 
 def _check_settings(entry: Entry) -> None:

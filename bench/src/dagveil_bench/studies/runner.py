@@ -14,6 +14,7 @@ from dagveil.errors import DagveilError, MethodError
 from dagveil.methods.method import METHODS, method_named, method_plugins
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import schema_knowledge
+from dagveil_bench.exact_searches import EXACT_SEARCHES
 from dagveil_bench.local_algorithms import check_peers
 from dagveil_bench.local_data import PACKAGES
 from dagveil_bench.local_source import read_source
@@ -104,11 +105,13 @@ def take_over(study: Study, store: Store, other: Store) -> int:
 def _packages(study: Study) -> dict[str, str]:
     """Return the other packages that the runs of a study depend on: of plug-in methods, algorithms and records."""
     if study.task is Task.GRAPH:
-        added = {entry.method for entry in study.methods if entry.method not in METHODS}
+        exact = {entry.method for entry in study.methods if entry.method in EXACT_SEARCHES}
+        added = {entry.method for entry in study.methods if entry.method not in METHODS} - exact
         found = {f"plug-in {name}": method_plugins().origin(name) for name in sorted(added)}
         sources = {source for item in study.data_sets for source in (item.source, *item.variants.values())}
         origins = {source.split()[0]: plugin_origin(source) for source in sorted(sources)}
-        return found | {f"data plug-in {name}": origin for name, origin in origins.items() if origin is not None}
+        found |= {f"data plug-in {name}": origin for name, origin in origins.items() if origin is not None}
+        return found | (describe_packages(("causal-learn", "pgmpy")) if exact else {})
     if study.task is not Task.LOCAL:
         return {}
     sources = {read_source(data.source).data for data in study.data_sets}
@@ -130,7 +133,7 @@ def check_first(jobs: Sequence[Job], study: Sequence[Job]) -> None:
     tried = {(job.source, job.method): job for job in jobs if job.role is not Role.FLOOR}
     for job in tried.values():
         try:
-            if job.task is Task.GRAPH:
+            if job.task is Task.GRAPH and job.method not in EXACT_SEARCHES:
                 method_named(job.method).check(schemas[job.source], schema_knowledge(schemas[job.source]))
             elif job.task is Task.LOCAL:
                 check_peers(job.method)

@@ -1,7 +1,7 @@
 """The store of a study: one SQLite file, to which every finished run is added at once.
 
 Each run is one transaction, so a killed study loses at most the runs that were under way. Rows are only ever added: a
-run that is tried again gets a new attempt, and the latest counts. Why SQLite: docs/decisions/0015-study-store.md.
+run that is tried again gets a new attempt, and the latest counts. Parquet cannot be appended to.
 """
 
 from __future__ import annotations

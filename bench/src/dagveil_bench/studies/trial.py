@@ -23,6 +23,8 @@ from dagveil.runs.result import Result
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.custodians import count_sites, measure_sites
+from dagveil_bench.drawn_tables import draw_table
+from dagveil_bench.exact_searches import EXACT_SEARCHES, search_exactly
 from dagveil_bench.levels import LEVEL, TESTS, design_named, draw_design
 from dagveil_bench.local_aware import View, find_pairs, open_reports, read_reports, rejects_null
 from dagveil_bench.local_source import count_wrong_edges, load_records, randomise, read_source, search_reports
@@ -68,7 +70,12 @@ def describe_failure(error: BaseException) -> str:
 
 
 def _discover(job: Job) -> Mapping[Metric, float]:
-    table, dag = sample_source(job.source, job.n_rows, np.random.default_rng(job.sample_seed))
+    rng = np.random.default_rng(job.sample_seed)
+    if job.method in EXACT_SEARCHES:
+        drawn = draw_table(job.source, job.n_rows, rng)
+        found, costs = _weigh(lambda: search_exactly(job.method, drawn.rows, job.settings))
+        return {**score_graph(found, drawn.dag), **costs}
+    table, dag = sample_source(job.source, job.n_rows, rng)
     if job.role is Role.FLOOR:
         return score_graph(_floor(job, dag), dag)
     # confidence is not scored, so nothing is drawn again
