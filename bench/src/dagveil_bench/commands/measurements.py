@@ -26,10 +26,11 @@ from dagveil_bench.commands.group import (
 )
 from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
 from dagveil_bench.effects import Case as EffectCase
-from dagveil_bench.effects import effects_page
+from dagveil_bench.effects_page import effects_page
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
 from dagveil_bench.persons import persons_page, run_persons
+from dagveil_bench.real_effects import REAL
 from dagveil_bench.shifted_sites import run_shifted, shifted_section
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
 from dagveil_bench.trust_page import trust_page
@@ -241,17 +242,30 @@ def _open_own(path: str, schema_path: str, accept_no_guarantee: bool) -> TrustTa
 @click.option("--rows", type=click.IntRange(1), default=100_000, help="Rows of each sample.")
 @epsilon_option
 @click.option("--redraws", type=click.IntRange(1), default=20, help="Redraws of graph and effect.")
+@click.option("--real", metavar="NAMES", default=",".join(REAL), help="Tables of packages; none if it is empty.")
 @output_option
 def effects(
-    networks: str, pairs: int, runs: int, unknown: int, rows: int, epsilon: float, redraws: int, output: str | None
+    networks: str,
+    pairs: int,
+    runs: int,
+    unknown: int,
+    rows: int,
+    epsilon: float,
+    redraws: int,
+    real: str,
+    output: str | None,
 ) -> None:
     """Compare effects from private evidence with exact do-laws of known networks: error, coverage and width.
 
-    Also linear Gaussian networks, NSW with controls from the CPS (package causaldata), and rivals' widths by formula.
+    Also linear Gaussian networks, NSW with controls from the CPS (package causaldata), tables of ACIC 2016 (package
+    causallib), and rivals' widths by formula.
     """
-    names = [name.strip() for name in networks.split(",")]
+    names, tables = ([name.strip() for name in text.split(",") if name.strip()] for text in (networks, real))
+    for name in tables:
+        choose(name, dict.fromkeys(REAL))
+    case = EffectCase(names, pairs, runs, unknown, rows, epsilon, redraws)
     with show_progress(lines=True) as progress:
-        page = effects_page(EffectCase(names, pairs, runs, unknown, rows, epsilon, redraws), command_line(), progress)
+        page = effects_page(case, tables, command_line(), progress)
     publish(page, output)
 
 
