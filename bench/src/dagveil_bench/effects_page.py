@@ -11,7 +11,7 @@ from dagveil_bench.real_effects import CHALLENGE, TABLES, TRIAL, find_challenge,
 from dagveil_bench.tables import write_table
 
 TRIAL_RUNS = 20
-CHALLENGE_RUNS = 10
+CHALLENGE_RUNS = 5
 
 
 def effects_page(case: Case, real: Sequence[str], command: str, progress: Progress) -> str:
