@@ -7,16 +7,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib import import_module
 from itertools import product
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.data.column import Boolean, Numeric
 from dagveil.data.schema import Schema
-from dagveil.effects.answer import COVERED, PossibleEffect, pick_main
+from dagveil.effects.answer import COVERED, PossibleEffect
 from dagveil.effects.components import Components
 from dagveil.effects.estimate import EffectEstimator
 from dagveil.effects.parents import descendants, list_readings
@@ -41,7 +39,6 @@ from dagveil.runs.discovery import measure_source
 from dagveil.runs.effects import effect
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.tables import write_table
 
 Floats = NDArray[np.float64]
 
@@ -310,61 +307,6 @@ def run_linear(case: Case, progress: Progress, nodes: int = 10, models: int = 4)
     return tally
 
 
-def run_lalonde(epsilons: Sequence[float], runs: int) -> list[tuple[str, ...]]:
-    """Ask what the training of NSW did to later work, with controls from the CPS, beside exact answers."""
-    causaldata: Any = import_module("causaldata")
-    nsw = causaldata.nsw_mixtape.load_pandas().data
-    cps = causaldata.cps_mixtape.load_pandas().data
-    trained = nsw[nsw.treat == 1]
-    experiment = float((trained.re78 > 0).mean() - (nsw[nsw.treat == 0].re78 > 0).mean())
-    columns: dict[str, Any] = {
-        "treat": Boolean("false"),
-        "worked75": Boolean("false"),
-        "black": Boolean("false"),
-        "married": Boolean("false"),
-        "age": Numeric(bounds=(16, 60), bins=(25, 35)),
-        "worked78": Boolean("false"),
-    }
-    every = np.concatenate([trained.index, cps.index])
-    data = {
-        name: np.concatenate([np.asarray(trained[own]), np.asarray(cps[own])])
-        for name, own in (
-            ("treat", "treat"), ("worked75", "re75"), ("black", "black"), ("married", "marr"), ("age", "age"),
-            ("worked78", "re78"),
-        )
-    }  # fmt: skip
-    rows = {name: values > 0 if name != "age" else values.astype(float) for name, values in data.items()}
-    schema = Schema(dataset="nsw-cps", columns=columns, reviewed=True, public=True, nominal_rows=len(every))
-    before = ("worked75", "black", "married", "age")
-    arcs = {(name, outcome) for name in before for outcome in ("treat", "worked78")} | {("treat", "worked78")}
-    arcs |= {(a, b) for i, b in enumerate(before) for a in before[:i]}
-    graph = Cpdag(tuple(columns), frozenset(arcs), frozenset())
-    (reading,) = list_readings(graph, "treat", "worked78")
-    codes = {
-        name: np.digitize(values, (25, 35)) if name == "age" else values.astype(int) for name, values in rows.items()
-    }
-    exact = exact_answer(schema, codes, "treat", "worked78", tuple(sorted(before)))
-    raw = exact_answer(schema, codes, "treat", "worked78", ())
-    found: list[tuple[str, ...]] = [
-        ("the experiment's own controls, exact", f"{100 * experiment:+.1f}", ""),
-        ("CPS controls, not adjusted, exact", f"{100 * (raw[1, 1] - raw[0, 1]):+.1f}", ""),
-        ("CPS controls, adjusted, exact", f"{100 * (exact[1, 1] - exact[0, 1]):+.1f}", ""),
-    ]
-    for epsilon in epsilons:
-        values, widths = [], []
-        for seed in range(runs):
-            evidence = measure_source(rows, schema, epsilon, noise=NoiseKind.SEEDED, seed=seed)
-            estimator = EffectEstimator(schema, evidence.releases)
-            answer = estimator.answer(reading, "treat", "worked78")
-            estimate = pick_main(answer, estimator.main_contrast("treat", "worked78"))
-            if estimate is not None:
-                values.append(100 * estimate.value)
-                widths.append(100 * (estimate.high - estimate.low))
-        told = f"{np.mean(values):+.1f} ± {np.std(values):.1f}" if values else "hidden by noise"
-        found.append((f"CPS controls, adjusted, ε = {epsilon:g}", told, f"{np.mean(widths):.1f}" if widths else ""))
-    return found
-
-
 def rival_widths(rows: int, epsilon: float, effects: Sequence[int]) -> list[tuple[str, ...]]:
     """Widths by formula, for a yes/no cause and effect, all shares one half, no adjustment, in points.
 
@@ -381,72 +323,3 @@ def rival_widths(rows: int, epsilon: float, effects: Sequence[int]) -> list[tupl
         widths = [f"{200 * COVERED * math.sqrt(one):.2f}" for one in (sampling, ours, aipw, means)]
         found.append((str(rows), f"{epsilon:g}", str(k), *widths))
     return found
-
-
-def effects_page(case: Case, command: str, progress: Progress) -> str:
-    """Run everything, and write the page."""
-    tally, unknown = run_tables(case, progress)
-    linear = run_linear(case, progress)
-    lalonde = run_lalonde((0.3, 1, 3), 20)
-    heads = ("network", "from", "estimates", "RMSE", "RMSE, not private", "ratio", "coverage", "width")
-    widths = [row for rows in (10_000, 100_000) for row in rival_widths(rows, 1.0, (1, 10, 100))]
-    return "\n".join(
-        [
-            "# Effects: error, coverage and width",
-            "",
-            f"{case.rows} rows, ε = {case.epsilon:g}, δ = 1e-6, add/remove; {case.pairs} pairs of each "
-            "network in which "
-            f"the effect lies behind the cause, {case.repetitions} repetitions (few: a coverage has a "
-            "standard error of "
-            "some hundredths, since the contrasts of a table are not independent). Contrasts between levels "
-            "of the cause "
-            f"that hold at least {COMMON:.0%} of the rows; errors and widths in points. All by",
-            "",
-            f"    {command}",
-            "",
-            "## The true graph",
-            "",
-            "Evidence of `measure`, which was not released for any effect; `table` is exact, `additive` "
-            "takes columns to "
-            "act one by one and its intervals only guess at what it misses where they do not. `fresh table`: exactly "
-            "the "
-            "table of the "
-            "effect, with the same ε, as `dagveil effect FILE --from` releases it. Not private: the same "
-            "estimator on the "
-            "exact counts of the same rows.",
-            "",
-            write_table(heads, tally.rows()),
-            "",
-            "## The graph of the same evidence",
-            "",
-            f"The truth lies in the union over possible parent sets, and in the interval of {case.redraws} "
-            "redraws of graph "
-            f"and effect; {case.unknown} repetitions.",
-            "",
-            write_table(("network", "answers", "union holds it", "width", "redraws hold it", "width"), unknown),
-            "",
-            "## Linear Gaussian networks",
-            "",
-            "Slopes in units of the columns, whose errors have deviation 1.",
-            "",
-            write_table(heads, [(*row[:3], *row[3:]) for row in linear.rows()]),
-            "",
-            "## NSW with controls from the CPS",
-            "",
-            "Points by which training raised the share who worked in 1978, adjusted for work in 1975, race, "
-            "marriage and "
-            "age; 20 runs of `measure` at each ε, with deviation. 185 of 16 177 rows are trained.",
-            "",
-            write_table(("", "points", "width"), lalonde),
-            "",
-            "## Width beside rivals that spend ε on each effect",
-            "",
-            "Formulas, for a yes/no cause and effect with shares of one half, in points: no noise; one "
-            "joint table of eight "
-            f"yes/no columns, for all effects together; AIPW with propensities cut at {CLIP:g}, and a "
-            "difference of noisy "
-            "means, both with ε divided by the number of effects.",
-            "",
-            write_table(("rows", "ε", "effects", "no noise", "dagveil", "AIPW", "means"), widths),
-        ]
-    )

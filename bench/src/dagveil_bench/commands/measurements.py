@@ -26,10 +26,11 @@ from dagveil_bench.commands.group import (
 )
 from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
 from dagveil_bench.effects import Case as EffectCase
-from dagveil_bench.effects import effects_page
+from dagveil_bench.effects_page import effects_page
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
 from dagveil_bench.persons import persons_page, run_persons
+from dagveil_bench.real_effects import REAL
 from dagveil_bench.shifted_sites import run_shifted, shifted_section
 from dagveil_bench.synthesis import compare_all, synthesis_page
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
@@ -195,6 +196,7 @@ def _open_own(path: str, schema_path: str, accept_no_guarantee: bool) -> TrustTa
 @click.option("--rows", type=click.IntRange(1), default=100_000, help="Rows of each sample.")
 @epsilon_option
 @click.option("--redraws", type=click.IntRange(1), default=20, help="Redraws of graph and effect.")
+@list_option("--real", REAL, names(REAL), "Tables of packages; none if it is empty.")
 def effects(
     networks: list[str],
     pairs: int,
@@ -203,13 +205,16 @@ def effects(
     rows: int,
     epsilon: float,
     redraws: int,
+    real: list[str],
     progress: Progress,
 ) -> str:
     """Compare effects from private evidence with exact do-laws of known networks: error, coverage and width.
 
-    Also linear Gaussian networks, NSW with controls from the CPS (package causaldata), and rivals' widths by formula.
+    Also linear Gaussian networks, NSW with controls from the CPS (package causaldata), tables of ACIC 2016 (package
+    causallib), and rivals' widths by formula.
     """
-    return effects_page(EffectCase(networks, pairs, runs, unknown, rows, epsilon, redraws), command_line(), progress)
+    case = EffectCase(networks, pairs, runs, unknown, rows, epsilon, redraws)
+    return effects_page(case, real, command_line(), progress)
 
 
 @page_command("Hold probabilities of edges and arrows against known graphs.")
