@@ -249,8 +249,8 @@ def discover(
     if (pairs or chosen is Algorithm.FCI) and knowledge_path:
         raise click.UsageError("rules for pairs and FCI take no background knowledge: leave out --knowledge")
     if pairs:
-        why = "rules for pairs have no levels and draw nothing again: leave out {}"
-        refuse_given(click.get_current_context(), SEARCH_NAMES, why)
+        why = "rules for pairs search no graph, have no levels and draw nothing again: leave out {}"
+        refuse_given(click.get_current_context(), (*SEARCH_NAMES, "algorithm", "tests"), why)
     sight = Sight.BLIND if blind else Sight.UPDATED if by == Rule.IBU.value or (pairs and not by) else Sight.AWARE
     folder = Path(output)
     written = [folder / "result.json"]
