@@ -152,8 +152,10 @@ def test_options_of_a_search_that_contradict_each_other_are_refused(desk: Desk) 
     words = ("local", "discover", reports, "--protocol", path)
     desk.check_refused(desk.run(*words, "--blind", "--by", "ibu"), "--blind ignores the channel", "one of the two")
     desk.check_refused(
-        desk.run(*words, "--pairs", "reci", "--redraws", 3), "rules for pairs have no levels", "leave out"
+        desk.run(*words, "--pairs", "reci", "--redraws", 3), "rules for pairs search no graph", "leave out"
     )
+    for name, value in (("--algorithm", "ges"), ("--tests", "linear")):
+        desk.check_refused(desk.run(*words, "--pairs", "reci", name, value), "rules for pairs", f"leave out {name}")
     desk.check_refused(
         desk.run(*words, "--algorithm", "fci", "--knowledge", "k.toml"), "no background knowledge", "leave out"
     )

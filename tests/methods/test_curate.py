@@ -316,6 +316,9 @@ class TestReadings:
         stopped = publish_method("curate", table, 1000, total_delta=1e-12, **options)
         assert stopped.reported[1] == pytest.approx(1e-12 + 1e-13 * stopped.questions)
         assert stopped.questions <= 28 < asked.questions
+        told = "Order 1 was not begun: ε or δ_Total was used up."
+        assert told in stopped.findings
+        assert told not in asked.findings
 
     def test_a_sub_sample_is_drawn_once(self, sampled: Any, publish_method: Any) -> None:
         table = sampled("cancer", 20_000)

@@ -375,6 +375,11 @@ class TestPublished:
         truth = load_network(network).dag()
         assert best_by_truth(weights, tuple(table.schema.columns), truth) >= printed - 0.02
 
+    def test_without_noise_nothing_is_reported(self, numbers: MemoryTable, publish_method: Any) -> None:
+        asked = publish_method("noleaks", numbers, 1, calibration=Calibration.PROGRAM, private=False)
+        assert asked.reported is None
+        assert "No noise was drawn." in asked.findings
+
     def test_levels_are_coded_by_frequency(self, sampled: Any) -> None:
         coded = encode_rows(PublishedAccess(sampled("cancer", 2000), np.random.default_rng(0)))
         assert coded.mean(axis=0) == pytest.approx(np.zeros(5), abs=1e-9)

@@ -75,13 +75,23 @@ def test_guarded_data_are_refused_and_other_calibrations_too(sampled: Any) -> No
     for calibration in (Calibration.SOUND, Calibration.PAPER):
         with pytest.raises(MethodError, match=f"pc has no {calibration.value} calibration, because it adds no noise"):
             discover(table, table.schema, 1, method="pc", calibration=calibration, ledger=ledger)
-    with pytest.raises(MethodError, match="svt-pc has no none calibration, because it was meant to be private"):
-        discover(table, table.schema, 1, method="svt-pc", calibration=Calibration.NONE, ledger=ledger)
+    for name in ("svt-pc", "noleaks", "lap-mech"):  # the last two lack another calibration for another reason
+        with pytest.raises(MethodError, match=f"{name} has no none calibration, because it was meant to be private"):
+            discover(table, table.schema, 1, method=name, calibration=Calibration.NONE, ledger=ledger)
     assert ledger.history() == ()
     result = run_pc(table, ledger=ledger, accept_no_guarantee=True)
     assert ledger.account(table.schema.dataset).unbounded
     assert not result.receipt.guaranteed
     assert any("adds no noise" in words for words in result.receipt.words())
+
+
+def test_a_test_that_does_not_take_the_columns_is_refused_before_anything_is_reserved(sampled: Any) -> None:
+    table = sampled("cancer", 2000)
+    ledger = MemoryLedger()
+    for test in ("fisher-z", "rcit"):
+        with pytest.raises(MethodError, match=f"the test '{test}' does not take these columns; set test=g or chi-sq"):
+            run_pc(table, ledger=ledger, options={"test": test})
+    assert ledger.history() == ()
 
 
 def test_the_command_needs_no_epsilon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

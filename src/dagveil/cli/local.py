@@ -235,8 +235,8 @@ def discover(
     if (pairs or chosen is discovery.Algorithm.FCI) and knowledge_path:
         raise click.UsageError("rules for pairs and FCI take no background knowledge: leave out --knowledge")
     if pairs:
-        why = "rules for pairs have no levels and draw nothing again: leave out {}"
-        refuse_given(click.get_current_context(), SEARCH_NAMES, why)
+        why = "rules for pairs search no graph, have no levels and draw nothing again: leave out {}"
+        refuse_given(click.get_current_context(), (*SEARCH_NAMES, "algorithm", "tests"), why)
     sight = (
         discovery.Sight.BLIND
         if blind

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -228,7 +228,9 @@ def publish_curate(
         # the program begins one more order, finds no pair to test in it, and charges it all the same
         solve(orders, d * (d - 1) // 2)
         charge_order()
-    return publication.describe_published(access.schema, sweep, knowledge, (spent, delta), counted=counted)
+    asked = publication.describe_published(access.schema, sweep, knowledge, (spent, delta), counted=counted)
+    told = (f"Order {orders} was not begun: ε or δ_Total was used up.",) if stopped else ()
+    return replace(asked, findings=(*asked.findings, *told))
 
 
 class CurateScorePaper(msgspec.Struct, frozen=True, kw_only=True):

@@ -194,7 +194,8 @@ def publish_noleaks(
 ) -> Asked:
     """Run the artifact."""
     weights, reported, asked = noleaks_weights(access, float(budget.epsilon), knowledge, settings, progress)
-    return describe_weights(access, weights, settings.threshold, knowledge, reported, asked)
+    totals = reported if settings.private else None
+    return describe_weights(access, weights, settings.threshold, knowledge, totals, asked)
 
 
 def describe_weights(
@@ -202,12 +203,13 @@ def describe_weights(
     weights: Floats,
     threshold: float,
     knowledge: Knowledge,
-    reported: tuple[float, float],
+    reported: tuple[float, float] | None,
     asked: int,
     *told: str,
 ) -> Asked:
     """Write down what a descent found, and what its publication would report."""
-    findings = (f"{asked} gradients were asked.", *told, describe_report(reported))
+    report = describe_report(reported) if reported else "No noise was drawn."
+    findings = (f"{asked} gradients were asked.", *told, report)
     graph = read_graph(tuple(access.schema.columns), weights, threshold, knowledge)
     return Asked(graph, (), findings, asked, (), reported)
 

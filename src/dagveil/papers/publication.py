@@ -273,6 +273,7 @@ class Reading:
     settings: type[msgspec.Struct]  # constants of this reading
     publish: Publish  # runs it
     flaw: str  # why its guarantee does not hold
+    check: Callable[[Schema, Any], None] = lambda schema, settings: None  # refuses settings that do not fit the columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,10 +317,8 @@ def require_reading(method: Method, calibration: Calibration) -> Reading:
         )
     if calibration not in publication.readings:
         known = " or ".join(reading.value for reading in publication.readings)
-        raise MethodError(
-            f"{method.name} has no {calibration.value} calibration, because "
-            f"{publication.missing or 'it was meant to be private'}; use {known}"
-        )
+        reason = "it was meant to be private" if calibration is Calibration.NONE else publication.missing
+        raise MethodError(f"{method.name} has no {calibration.value} calibration, because {reason}; use {known}")
     return publication.readings[calibration]
 
 

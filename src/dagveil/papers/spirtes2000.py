@@ -12,6 +12,7 @@ from scipy.special import chdtrc
 
 from dagveil.curator import Question
 from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Level, Order, describe_sweep
@@ -62,16 +63,25 @@ def run_pc(
 ) -> Asked:
     """Run PC on the rows themselves."""
     columns = tuple(access.schema.columns)
-    numbers = all(isinstance(column, Numeric) and column.bins is None for column in access.schema.columns.values())
-    test = settings.test or (ExactTest.FISHER_Z if numbers else ExactTest.G)
-    if numbers is not (test in (ExactTest.FISHER_Z, ExactTest.RCIT)):
-        fitting = "fisher-z or rcit" if numbers else "g or chi-square"
-        raise MethodError(f"the test {test.value!r} does not take these columns; set test={fitting}")
+    test = settings.test or _fitting_tests(access.schema)[0]
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, _decide(access, test, settings.level), largest, knowledge, progress=progress)
     graph, findings = describe_sweep(columns, sweep, knowledge)
     told = f"Exact {test.value} tests at {settings.level:g}: the rows were read without noise."
     return Asked(graph, (), (*findings, told), sweep.questions)
+
+
+def _fitting_tests(schema: Schema) -> tuple[ExactTest, ExactTest]:
+    numbers = all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())
+    return (ExactTest.FISHER_Z, ExactTest.RCIT) if numbers else (ExactTest.G, ExactTest.CHI_SQUARE)
+
+
+def check(schema: Schema, settings: PcSettings) -> None:
+    """Refuse a test that does not take the columns."""
+    fitting = _fitting_tests(schema)
+    if settings.test is not None and settings.test not in fitting:
+        words = " or ".join(test.value for test in fitting)
+        raise MethodError(f"the test {settings.test.value!r} does not take these columns; set test={words}")
 
 
 def _decide(access: PublishedAccess, test: ExactTest, level: float) -> Callable[[Question], bool]:
@@ -93,7 +103,7 @@ def _decide(access: PublishedAccess, test: ExactTest, level: float) -> Callable[
 
 PUBLICATIONS = {
     "pc": Publication(
-        {Calibration.NONE: Reading(PcSettings, run_pc, "it adds no noise: it is for data that anyone may see")},
+        {Calibration.NONE: Reading(PcSettings, run_pc, "it adds no noise: it is for data that anyone may see", check)},
         "it adds no noise",
     )
 }

@@ -161,6 +161,8 @@ def discover(
             f"{', '.join(settings_of(chosen, calibration).__struct_fields__) or 'it has none'}"
         )
     read = read_settings(chosen, calibration, options)
+    if calibration is not Calibration.SOUND:
+        require_reading(chosen, calibration).check(schema, read)
     return _ask(source, schema, Budget.of(epsilon, delta), chosen, calibration, read, knowledge, choice, run)
 
 
