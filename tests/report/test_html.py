@@ -274,10 +274,10 @@ def test_shares_of_all_that_redraws_said_are_in_the_table(result: dict[str, Any]
 
 def test_where_noise_drowned_everything_words_come_first(result: dict[str, Any]) -> None:
     result["graph"]["edges"] = []
-    result["summary"] = ["0 edges among 8 columns.", "Nothing stood out: `dagveil plan SCHEMA.toml` tells more."]
+    result["summary"] = ["Nothing stood out: `dagveil plan SCHEMA.toml` tells more.", "0 edges among 8 columns."]
     source = render(result)
     assert source.index('id="summary"') < source.index('class="stage scroll"')
-    assert "Solid Nothing: 0 edges among 8 columns. Nothing stood out: dagveil plan" in Page(source).text
+    assert "Solid Nothing stood out: dagveil plan SCHEMA.toml tells more. 0 edges among 8 columns." in Page(source).text
     assert "<code>dagveil plan SCHEMA.toml</code>" in source
     assert 'class="edge"' not in source
 

@@ -237,7 +237,7 @@ def _describe_first(
 ) -> tuple[tuple[str, str], ...]:
     """Tell below the graph what is solid, what is doubtful, for whom it is private, and what would help."""
     # a graph without edges says so and why in the first line
-    solid, more = (summary[0], summary[1:]) if graph.edges else (f"Nothing: {' '.join(summary)}", ())
+    solid, more = (summary[0], summary[1:]) if graph.edges else (" ".join(summary), ())
     return (
         ("Solid", solid),
         ("Doubtful", _describe_doubts(graph, doubtful, edges_at)),

@@ -56,10 +56,13 @@ def describe_solidity(
         seen = "no dependence could be seen"
         if visible < 1.0:
             seen = f"a dependence is seen above V = {visible:.2f} (Cramér's V, from 0 to 1)"
-        sentences.append(
+        # the first line says it where noise drowns everything
+        place = 1 if edges else 0
+        sentences.insert(
+            place,
             f"{'Noise hides all but strong dependences' if edges else 'Nothing stood out from noise and chance'}: "
             f"for half of the pairs {seen}. A larger epsilon, fewer columns or levels, or "
-            "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much."
+            "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much.",
         )
     sentences += [
         f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in {DRAWN:.0%} of them, so no edge "
