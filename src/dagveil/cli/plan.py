@@ -22,16 +22,9 @@ from dagveil.evidence.bundle import Evidence
 from dagveil.forecast.detection import describe_visibility
 from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
 from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
+from dagveil.plans import planning
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import AskMatrix, MeasurementPlan, PlannedSite, load_plan
-from dagveil.plans.planning import (
-    TableRule,
-    forecast_plan,
-    plan_measurement,
-    plan_second_round,
-    work_at_site,
-    work_of_search,
-)
 from dagveil.plans.site_run import measure_planned, site_schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
@@ -160,7 +153,7 @@ def print_exploration(found: Exploration) -> None:
 )
 @shared.choice_option(
     "--tables",
-    TableRule.AUTO,
+    planning.TableRule.AUTO,
     "Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
 )
 @click.option(
@@ -266,25 +259,25 @@ def plan(
     if second is not None:
         why = "the plan of the first round decides that: leave out {}"
         shared.refuse_given(context, ("schema_file", "schema_path", *_SECOND_NAMES), why)
-        made = plan_second_round(*second)
+        made = planning.plan_second_round(*second)
     elif epsilon is None:
         raise click.UsageError("a plan needs --epsilon, for example --epsilon 1; or explore several (--explore)")
     else:
         schema = shared.require_schema(schema_path)
-        made = plan_measurement(
+        made = planning.plan_measurement(
             schema,
             epsilon,
             delta,
             method=method,
             options=shared.read_options(options),
             sites=[_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites],
-            tables=TableRule(tables),
+            tables=planning.TableRule(tables),
             rounds=rounds,
         )
     if output:
         terminal.check_writable(Path(output), reads=(schema_path, *(second or ())))
         terminal.write_output(Path(output), made.save)
-    if second is None and rounds == 1 and TableRule(tables) is TableRule.AUTO and not options:
+    if second is None and rounds == 1 and planning.TableRule(tables) is planning.TableRule.AUTO and not options:
         _print_visibility(made)
     _print_plan(made)
     _print_cost(made, redraws, NoiseKind(noise), Engine(engine))
@@ -350,7 +343,7 @@ def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:
 
 def _print_plan(plan: MeasurementPlan) -> None:
     console = terminal.open_console()
-    foreseen = forecast_plan(plan)
+    foreseen = planning.forecast_plan(plan)
     questions = sum(stage.tables for stage in foreseen)
     several = len(plan.sites) > 1
     asked, sites = terminal.count(questions, "question"), terminal.count(len(plan.sites), "site")
@@ -391,8 +384,8 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: E
     console = terminal.open_console()
     speed, measured = load_speed()
     largest = max(plan.sites, key=lambda site: site.nominal_rows)
-    at_site = replace(work_at_site(plan, largest, noise), engine=engine)
-    searching = work_of_search(plan, redraws)
+    at_site = replace(planning.work_at_site(plan, largest, noise), engine=engine)
+    searching = planning.work_of_search(plan, redraws)
     numbers = (Column(name, justify="right") for name in ("time", "memory"))
     title = f"expected on this machine, {engine.value} engine, one core"
     table = Table("step", *numbers, title=title, title_justify="left")

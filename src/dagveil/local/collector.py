@@ -12,17 +12,17 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
 import numpy as np
 
-from dagveil.errors import DataError, MissingExtraError
+from dagveil.errors import DagveilError, DataError, MissingExtraError
 from dagveil.local.protocol import Protocol
 from dagveil.local.store import Batch, ReportStore, Totals
 
@@ -221,7 +221,7 @@ class Limits:
     seconds: float = SECONDS_FOR_BODY
 
 
-class Refused(DataError):
+class Refused(DagveilError):
     """A request that is answered with an error."""
 
     def __init__(self, status: int, error: str, detail: str) -> None:
@@ -308,7 +308,6 @@ def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
     """Return the application; it closes the store when it ends."""
     try:
         from starlette.applications import Starlette
-        from starlette.requests import ClientDisconnect
         from starlette.responses import Response
         from starlette.routing import Route
     except ImportError as error:
@@ -325,14 +324,13 @@ def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
         try:
             if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 raise Refused(415, "wrong type", "send JSON, with Content-Type: application/json")
-            batch = read_batch(await _read_body(request, limits), protocol, digest, limits, store)
+            body = await read_body(request, limits.bytes, limits.seconds, "; send several batches")
+            batch = read_batch(body, protocol, digest, limits, store)
             if not await writer.keep(batch):
                 raise Refused(409, "id in use", "this batch id belongs to other reports; make a new one")
         except Refused as refusal:
             later = {"retry-after": "1"} if refusal.status == 503 else {}
             return answer(refusal.status, {"error": refusal.error, "detail": refusal.detail}, **later)
-        except ClientDisconnect:
-            return answer(400, {"error": "incomplete", "detail": "the body ended early"})
         return answer(200, {"batch": str(batch.id), "reports": batch.n_reports})
 
     async def show(request: Request) -> Response:
@@ -352,13 +350,10 @@ def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def live(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(writer.run())
         try:
-            yield
+            async with running(writer.run()):
+                yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
             writer.close()
             store.close()
 
@@ -370,23 +365,45 @@ def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
     return Starlette(routes=routes, lifespan=live)
 
 
-async def _read_body(request: Request, limits: Limits) -> bytes:
-    """Read the body, and stop as soon as it is too large: whatever the header says."""
-    large = Refused(413, "too large", f"a body has at most {limits.bytes} bytes; send several batches")
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and (len(declared) > 18 or int(declared) > limits.bytes):
-        raise large
-    parts, size = [], 0
+@contextlib.asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let work that never ends run beside an application, as long as that lives."""
+    task = asyncio.create_task(work)
     try:
-        async with asyncio.timeout(limits.seconds):
-            async for part in request.stream():
-                size += len(part)
-                if size > limits.bytes:
-                    raise large
-                parts.append(part)
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def read_pieces(request: Request, most: int, words: str = " here") -> AsyncIterator[bytes]:
+    """Yield a body; whatever the header says, no more than allowed is taken. `words` end the refusal of more."""
+    from starlette.requests import ClientDisconnect
+
+    large = Refused(413, "too large", f"a body has at most {most} bytes{words}")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > most):
+        raise large
+    size = 0
+    try:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > most:
+                raise large
+            if piece:
+                yield piece
+    except ClientDisconnect:
+        raise Refused(400, "incomplete", "the body ended early") from None
+
+
+async def read_body(request: Request, most: int, seconds: float, words: str = " here") -> bytes:
+    """Read a small body, and stop as soon as it is too large or too slow."""
+    try:
+        async with asyncio.timeout(seconds):
+            return b"".join([part async for part in read_pieces(request, most, words)])
     except TimeoutError:
-        raise Refused(408, "too slow", f"a body has to arrive within {limits.seconds:g} seconds") from None
-    return b"".join(parts)
+        raise Refused(408, "too slow", f"a body has to arrive within {seconds:g} seconds") from None
 
 
 def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]) -> None:

@@ -27,13 +27,13 @@ from urllib.parse import parse_qs
 import msgspec
 
 from dagveil.errors import DagveilError, MissingExtraError
-from dagveil.local.collector import Quiet, knows_host, listen, run_server
+from dagveil.local.collector import Quiet, Refused, knows_host, listen, run_server, running
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.folder import Folder
 from dagveil.studio.job_runner import MOST_RUNNING, JobRunner, holding
 from dagveil.studio.jobs import JobStore
 from dagveil.studio.requests import MOST_UPLOADED
-from dagveil.studio.responses import WITHHELD, Refusal, Refused, refuse
+from dagveil.studio.responses import WITHHELD, Refusal, refuse
 from dagveil.studio.service import StudioService
 
 if TYPE_CHECKING:
@@ -268,13 +268,8 @@ def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | 
 
     @contextlib.asynccontextmanager
     async def live(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(_watch(service.runner))
-        try:
+        async with running(_watch(service.runner)):
             yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     static = Mount("/static", StaticFiles(packages=[("dagveil.studio", "static")]))
     routes = [*api.list_routes(service, limits.upload_bytes), *pages.list_routes(service, keys.base), static]

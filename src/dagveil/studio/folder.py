@@ -20,7 +20,7 @@ from typing import Final
 
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, SchemaError
-from dagveil.studio.responses import Refused
+from dagveil.local.collector import Refused
 
 # what a table's name may end in, longest first
 ENDINGS: Final = (".csv.gz", ".tsv.gz", ".csv", ".tsv", ".parquet", ".feather", ".arrow")

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Final
 
 from dagveil.errors import DataError, LedgerError
+from dagveil.local.collector import Refused
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore, resolve_run
-from dagveil.studio.responses import Refused
 from dagveil.studio.worker import FOUND, LEDGER_VARIABLE
 
 try:

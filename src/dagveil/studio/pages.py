@@ -19,6 +19,7 @@ from dagveil.evidence.bundle import load_evidence
 from dagveil.forecast import answers
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
+from dagveil.local.collector import Refused
 from dagveil.report.html import make_environment, mark_breaks, mark_long_names, render_report
 from dagveil.report.model import build_model
 from dagveil.report.registry import NEEDED
@@ -26,7 +27,7 @@ from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import requests, responses
 from dagveil.studio.folder import ENDINGS
-from dagveil.studio.responses import Refused, refuse
+from dagveil.studio.responses import refuse
 from dagveil.studio.service import StudioService
 from dagveil.studio.views import list_facts
 

@@ -16,13 +16,11 @@ from msgspec import Meta
 from dagveil.forecast.answers import ColumnAnswer
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.formats import Extension, Format
+from dagveil.local.collector import Refused, read_body, read_pieces
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import DATASET_ID, ENDINGS, JOB_ID, NAME
-from dagveil.studio.responses import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from starlette.requests import Request
 
 # a decimal number or a fraction; short, so that nobody can ask for one with a billion digits
@@ -208,7 +206,7 @@ async def read_json(request: Request, kind: type[Asked]) -> Asked:
     """Read a JSON body."""
     check_type(request, "application/json")
     try:
-        return msgspec.json.decode(await read_body(request), type=kind)
+        return msgspec.json.decode(await read_body(request, MOST_BYTES, SECONDS_FOR_BODY), type=kind)
     except msgspec.ValidationError as error:
         raise Refused(422, "wrong layout", str(error)) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -219,7 +217,7 @@ async def read_text(request: Request) -> str:
     """Read a body of text."""
     check_type(request, "text/plain")
     try:
-        return (await read_body(request)).decode("utf-8-sig")
+        return (await read_body(request, MOST_BYTES, SECONDS_FOR_BODY)).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Refused(400, "malformed", "the body is not encoded as UTF-8") from None
 
@@ -241,18 +239,9 @@ def check_type(request: Request, wanted: str) -> None:
         raise Refused(415, "wrong type", f"send Content-Type: {wanted}")
 
 
-async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
-    """Read a small body, and stop as soon as it is too large or too slow."""
-    try:
-        async with asyncio.timeout(SECONDS_FOR_BODY):
-            return b"".join([part async for part in _pieces(request, most)])
-    except TimeoutError:
-        raise Refused(408, "too slow", f"a body has to arrive within {SECONDS_FOR_BODY:g} seconds") from None
-
-
 async def store_body(request: Request, handle: int, most: int) -> int:
     """Write a large body to a file piece by piece, and return its size; each piece has to arrive in time."""
-    pieces = _pieces(request, most)
+    pieces = read_pieces(request, most)
     size = 0
     while True:
         try:
@@ -270,23 +259,3 @@ def _write_all(handle: int, piece: bytes) -> None:
     rest = memoryview(piece)
     while rest:
         rest = rest[os.write(handle, rest) :]
-
-
-async def _pieces(request: Request, most: int) -> AsyncIterator[bytes]:
-    """Yield the body; whatever the header says, no more than allowed is taken."""
-    from starlette.requests import ClientDisconnect
-
-    large = Refused(413, "too large", f"a body has at most {most} bytes here")
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and (len(declared) > 18 or int(declared) > most):
-        raise large
-    size = 0
-    try:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > most:
-                raise large
-            if piece:
-                yield piece
-    except ClientDisconnect:
-        raise Refused(400, "incomplete", "the body ended early") from None

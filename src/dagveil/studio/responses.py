@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from dagveil import errors
+from dagveil.local.collector import Refused
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,14 +239,6 @@ _STATUS: Final[tuple[tuple[type[errors.DagveilError], int, str], ...]] = (
     (errors.MissingExtraError, 501, "not installed"),
     (errors.DagveilError, 422, "refused"),
 )
-
-
-class Refused(errors.DagveilError):
-    """A request that is answered with an error."""
-
-    def __init__(self, status: int, error: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status, self.error, self.detail = status, error, detail
 
 
 def refuse(error: errors.DagveilError) -> Refused:

@@ -26,6 +26,7 @@ from dagveil.forecast.answers import DELTA, make_schema
 from dagveil.forecast.explore import EPSILONS, Exploration, load_exploration
 from dagveil.forecast.project import write_project
 from dagveil.graphs.exchange.formats import Extension, Format
+from dagveil.local.collector import Refused
 from dagveil.methods.method import METHODS, method_named, method_plugins
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.ledger import account as books_account
@@ -41,7 +42,6 @@ from dagveil.studio import requests, responses, views
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
 from dagveil.studio.job_runner import JobRunner
 from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobState, JobStore
-from dagveil.studio.responses import Refused
 
 SAMPLE: Final = "asia"
 SAMPLE_ROWS: Final = 10_000

@@ -21,6 +21,7 @@ from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.errors import DataError, MethodError, SchemaError
 from dagveil.evaluation.comparison import Difference
 from dagveil.evidence.bundle import Evidence
+from dagveil.local.collector import Refused
 from dagveil.methods.method import method_named
 from dagveil.plans.plan_file import MeasurementPlan
 from dagveil.plans.planning import forecast_plan, plan_measurement, work_at_site, work_of_search
@@ -38,7 +39,7 @@ from dagveil.runs.synthesis import synthesize
 from dagveil.studio import responses
 from dagveil.studio.folder import DataFile, SchemaState
 from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState, is_kept
-from dagveil.studio.responses import Charge, Refused
+from dagveil.studio.responses import Charge
 
 Shown = TypeVar("Shown", bound=msgspec.Struct)
 
