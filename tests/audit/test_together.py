@@ -18,6 +18,7 @@ from dagveil.audit.replay import RepeatableRun, read_course
 from dagveil.audit.runs import AttackBlock, AttackJob, Conduct, choose_conduct, collect_runs, find_fixed_run, run_block
 from dagveil.audit.search import Effort
 from dagveil.audit.transcript import Attacker
+from dagveil.data.table import Table
 from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import PureFilter
@@ -75,17 +76,17 @@ def test_one_run_by_its_own_numbers() -> None:
 class TestRefusals:
     def test_answers_that_are_more_than_noise(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A method that adds noise of its own, on top, is not drawn together."""
-        honest = Attacker.run_from
+        honest = Attacker.run
 
-        def disturb(self: Attacker, table: object, recording: Recording) -> tuple[object, list[Exchange]]:
-            result, told = honest(self, table, recording)
+        def disturb(self: Attacker, table: Table, seed: int) -> tuple[object, list[Exchange]]:
+            result, told = honest(self, table, seed)
             shifted = [
                 replace(one, exact=replace(one.exact, values=tuple(value + 1.0 for value in one.exact.values)))
                 for one in told
             ]
             return result, shifted
 
-        monkeypatch.setattr(Attacker, "run_from", disturb)
+        monkeypatch.setattr(Attacker, "run", disturb)
         assert find_fixed_run(make_attacker(method_named("lap-mech"))) is None
 
     def test_questions_that_follow_from_answers(self) -> None:

@@ -29,7 +29,7 @@ from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Filter, PureFilter, Unbounded
 from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.noise.source import NoiseSource, representable_scale, representable_variance
+from dagveil.privacy.noise.source import NoiseSource
 from dagveil.statistics import contingency
 from dagveil.statistics.moments import moments_squared_sensitivity, pair_moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
@@ -209,7 +209,7 @@ class Curator:
     ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
         """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
         variance = self._gate.variance_for(sensitivity, share)
-        diagonal_variance = representable_variance(2 * variance)
+        diagonal_variance = self._gate.representable_variance(2 * variance)
         rows, columns = np.triu_indices(exact.shape[0])
         on_diagonal = rows == columns
         event = DiscreteGaussian(label, len(rows), sensitivity, variance)
@@ -239,7 +239,7 @@ class Curator:
     ) -> tuple[release.NoisyCounts, ...]:
         lattice = self._table.lattice
         sensitivity = contingency.counts_sensitivity(self.relation, len(names)) * lattice
-        scale = representable_scale(Fraction(sensitivity) / epsilon)
+        scale = self._gate.representable_scale(Fraction(sensitivity) / epsilon)
         flat = _flatten(exact)
         noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale], tuple(names))
         return _cut(names, exact, noisy, lattice, laplace_variance(scale))
@@ -282,7 +282,9 @@ class Curator:
         lattice = self._refine_lattice(weighted, share * self.accounting.total)
         least = self._gate.variance_for(weighted * lattice**2, share)
         # every draw has at least its table's share of the least variance
-        variances = {size: representable_variance(least * Fraction(size, smallest) ** 2) for size in set(sizes)}
+        variances = {
+            size: self._gate.representable_variance(least * Fraction(size, smallest) ** 2) for size in set(sizes)
+        }
         exact = np.concatenate(self._centred(column_sets, shapes, lattice))
         event = DiscreteGaussian(label, len(exact), weighted * lattice**2, least)
         owners = np.repeat(sizes, sizes)

@@ -30,7 +30,8 @@ from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.mechanisms.smooth_median import release_median
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
-from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource, representable_variance
+from dagveil.privacy.noise import source
+from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
 from dagveil.privacy.receipt import SEEDED
 
 Integers = NDArray[np.int64]
@@ -54,6 +55,9 @@ class Gate:
     The journal keeps what is released; its answers, if it has any, are given again first. `written` is what the ledger
     holds of this run already.
     """
+
+    representable_scale = staticmethod(source.representable_scale)
+    representable_variance = staticmethod(source.representable_variance)
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class Gate:
     def variance_for(self, squared_sensitivity: Fraction, share: Fraction) -> Fraction:
         """Variance of noise that costs at most this share of the whole budget, and that can be drawn."""
         deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
-        return representable_variance(Fraction(deviation**2))
+        return self.representable_variance(Fraction(deviation**2))
 
     def epsilon_of_choices(self, count: int, share: Fraction) -> Fraction:
         """Epsilon of each of so many choices that cost at most this share of the whole budget together."""

@@ -23,7 +23,6 @@ from dagveil.errors import MethodError
 from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.noise.source import representable_scale
 from dagveil.statistics.gcm import gcm_sensitivities
 from dagveil.statistics.kernels import kernel_features, paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.residuals import (
@@ -143,7 +142,7 @@ class KernelQuestions:
         paired = paired_root_hsic_sensitivity(self.slots, kernel, kernel, residual, residual)
         # in grid steps: a permuted statistic moves by a record, the statistic itself by less
         moved = RECORD + min(RECORD, math.ceil(RECORD * _raise(paired) / _raise(sensitivity)))
-        scale = representable_scale(moved / epsilon)
+        scale = self._gate.representable_scale(moved / epsilon)
         scores = _to_grid(self._permuted(kernel.map(u), kernel.map(v), test.permutations), sensitivity)
         event = DiscreteLaplace(label, 1, epsilon)
         bit = self._gate.is_among_largest(scores, scale, event, largest_rank(test.level, test.permutations), question)
@@ -172,7 +171,7 @@ class KernelQuestions:
         sensitivities = (*gcm_sensitivities(self.slots, bound, residual), 2.0 * bound, 2.0 * bound)
         exact = np.array([_to_grid(np.array(one), moved) for one, moved in zip(values, sensitivities, strict=True)])
         each = (*epsilons[:2], epsilons[2] / 2, epsilons[2] / 2)
-        scales = [representable_scale(RECORD / epsilon) for epsilon in each]
+        scales = [self._gate.representable_scale(RECORD / epsilon) for epsilon in each]
         events = [
             DiscreteLaplace(f"{label}, {name}", draws, epsilon)
             for name, draws, epsilon in zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True)
@@ -210,7 +209,7 @@ class KernelQuestions:
     def _release_difference(
         self, value: float, sensitivity: float, epsilon: Fraction, label: str, asked: tuple[str, str]
     ) -> NoisyDifference:
-        scale = representable_scale(RECORD / epsilon)
+        scale = self._gate.representable_scale(RECORD / epsilon)
         exact = _to_grid(np.array([value]), sensitivity)
         noisy = self._gate.add_laplace(exact, [DiscreteLaplace(label, 1, epsilon)], [scale], asked)
         self.asked += 1

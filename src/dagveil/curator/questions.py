@@ -25,7 +25,6 @@ from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, SubsampledGaussian
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
-from dagveil.privacy.noise.source import representable_scale, representable_variance
 from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_squared_sensitivity
 from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
 from dagveil.statistics.statistic import Statistic, TableShape
@@ -78,7 +77,7 @@ class QuestionSession:
         """Return the score with Laplace noise."""
         self._check_no_round()
         exact = self._score(question, self._whole)
-        scale = representable_scale(RECORD / epsilon)
+        scale = self._gate.representable_scale(RECORD / epsilon)
         event = DiscreteLaplace(label, 1, epsilon)
         noisy = self._gate.add_one_laplace(exact, event, scale, question)
         self.asked += 1
@@ -103,7 +102,7 @@ class QuestionSession:
             )
         self._check_no_round()
         squared = Fraction(RECORD**2)
-        variance = representable_variance(variance * squared)
+        variance = self._gate.representable_variance(variance * squared)
         exact = np.array([self._score(question, self._draw_sample(rate))], dtype=np.int64)
         noisy = self._gate.add_gaussian(exact, SubsampledGaussian(label, rate, squared, variance), question)
         self.asked += 1

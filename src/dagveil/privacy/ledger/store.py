@@ -13,27 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Index,
-    Integer,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    create_engine,
-    exists,
-    func,
-    inspect,
-    or_,
-    select,
-    text,
-    true,
-)
+import sqlalchemy as sa
 
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
@@ -50,34 +30,33 @@ from dagveil.privacy.ledger.account import (
 )
 from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, LedgerEngine, open_engine
-from dagveil.privacy.ledger.entries import Entry, EntryKind, follow
 from dagveil.privacy.ledger.ledger import Append, Ledger, LedgerRun, closed_run, system_user
 
 VERSION: Final = "3"
-METADATA: Final = MetaData()
-_NUMBER = BigInteger().with_variant(Integer, "sqlite")
-FACTS: Final = Table(
+METADATA: Final = sa.MetaData()
+_NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+FACTS: Final = sa.Table(
     "dagveil_facts",
     METADATA,
-    Column("name", String, primary_key=True),
-    Column("value", Text, nullable=False),
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
 )
-ENTRIES: Final = Table(
+ENTRIES: Final = sa.Table(
     "dagveil_entries",
     METADATA,
     # two programs that both saw the same last entry cannot both add the next one
-    Column("seq", _NUMBER, primary_key=True, autoincrement=False),
-    Column("kind", String, nullable=False),
-    Column("dataset", String, nullable=False),
-    Column("run", _NUMBER),
-    Column("analyst", String, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("recorded", String, nullable=False),
-    Column("previous", String, nullable=False),
-    Column("digest", String, nullable=False),
+    sa.Column("seq", _NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("dataset", sa.String, nullable=False),
+    sa.Column("run", _NUMBER),
+    sa.Column("analyst", sa.String, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("recorded", sa.String, nullable=False),
+    sa.Column("previous", sa.String, nullable=False),
+    sa.Column("digest", sa.String, nullable=False),
 )
-Index("dagveil_entries_by_dataset", ENTRIES.c.dataset, ENTRIES.c.kind)
-Index("dagveil_entries_by_run", ENTRIES.c.run)
+sa.Index("dagveil_entries_by_dataset", ENTRIES.c.dataset, ENTRIES.c.kind)
+sa.Index("dagveil_entries_by_run", ENTRIES.c.run)
 
 _APPEND_ONLY: Final = (
     "CREATE TRIGGER dagveil_no_{name} BEFORE {name} ON dagveil_entries "
@@ -85,16 +64,16 @@ _APPEND_ONLY: Final = (
 )
 
 
-def read_version(connection: Connection) -> str | None:
+def read_version(connection: sa.Connection) -> str | None:
     """Return the version of the ledger in a database, or None if there is none yet."""
     schema = POSTGRES_SCHEMA if connection.dialect.name == "postgresql" else None
-    if not inspect(connection).has_table(FACTS.name, schema=schema):
+    if not sa.inspect(connection).has_table(FACTS.name, schema=schema):
         return None
-    found = connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "version"))
+    found = connection.scalar(sa.select(FACTS.c.value).where(FACTS.c.name == "version"))
     return None if found is None else str(found)
 
 
-def create_tables(connection: Connection) -> None:
+def create_tables(connection: sa.Connection) -> None:
     """Make the tables; in SQLite with triggers that keep the history append-only, in PostgreSQL see roles.py."""
     METADATA.create_all(connection)
     if connection.dialect.name == "sqlite":
@@ -102,7 +81,7 @@ def create_tables(connection: Connection) -> None:
             connection.exec_driver_sql(_APPEND_ONLY.format(name=name))
 
 
-def write_entry(connection: Connection, entry: Entry) -> None:
+def write_entry(connection: sa.Connection, entry: log.Entry) -> None:
     """Add an entry that is already made; LedgerError if the database did not take it."""
     fields = msgspec.structs.asdict(entry) | {"kind": entry.kind.value}
     if connection.execute(ENTRIES.insert().values(**fields)).rowcount == 0:
@@ -111,11 +90,11 @@ def write_entry(connection: Connection, entry: Entry) -> None:
         )
 
 
-def find_alteration(connection: Connection) -> str | None:
+def find_alteration(connection: sa.Connection) -> str | None:
     """Say what in an SQLite file is not as this program makes it: a trigger, a table, a type; None if all is."""
     if connection.dialect.name != "sqlite":
         return None
-    listing = text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    listing = sa.text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     found = {str(row.name): str(row.sql) for row in connection.execute(listing)}
     for name in sorted(found.keys() | _as_made().keys()):
         if found.get(name) != _as_made().get(name):
@@ -124,13 +103,13 @@ def find_alteration(connection: Connection) -> str | None:
     return None
 
 
-def find_odd_types(connection: Connection) -> str | None:
+def find_odd_types(connection: sa.Connection) -> str | None:
     """Say which entry of an SQLite file has a field of another type than this program writes."""
     if connection.dialect.name != "sqlite":
         return None
     texts = " OR ".join(f"typeof({column.name}) <> 'text'" for column in ENTRIES.c if column.name not in ("seq", "run"))
     odd = connection.scalar(
-        text(
+        sa.text(
             "SELECT min(seq) FROM dagveil_entries WHERE typeof(seq) <> 'integer' OR typeof(run) NOT IN "
             f"('integer', 'null') OR {texts}"
         )
@@ -141,9 +120,9 @@ def find_odd_types(connection: Connection) -> str | None:
 @functools.cache
 def _as_made() -> dict[str, str]:
     """Return what a new SQLite ledger holds."""
-    with create_engine("sqlite://").connect() as connection:
+    with sa.create_engine("sqlite://").connect() as connection:
         create_tables(connection)
-        listing = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+        listing = connection.execute(sa.text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
         return {str(row.name): str(row.sql) for row in listing}
 
 
@@ -221,13 +200,13 @@ class SqlLedger(Ledger):
             )
         return ledger
 
-    def _set_up(self, connection: Connection) -> None:
+    def _set_up(self, connection: sa.Connection) -> None:
         if read_version(connection) is None:  # once more, now that nobody else can write
             create_tables(connection)
             connection.execute(FACTS.insert().values(name="version", value=VERSION))
             # a random name keeps the digests of two ledgers apart
             name = msgspec.json.encode({"ledger": uuid.uuid4().hex}).decode()
-            write_entry(connection, follow(None, EntryKind.BEGUN, "", None, self.analyst, name))
+            write_entry(connection, log.follow(None, log.EntryKind.BEGUN, "", None, self.analyst, name))
 
     def close(self) -> None:
         """Let go of connections."""
@@ -242,19 +221,19 @@ class SqlLedger(Ledger):
     def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
         """All runs, oldest first, of one data set or of all."""
         with self._engine.reading() as connection:
-            books = Books(_read(connection, select(ENTRIES).where(_about(dataset))))
+            books = Books(_read(connection, sa.select(ENTRIES).where(_about(dataset))))
         return tuple(run.record() for _, run in sorted(books.runs.items()))
 
     def entries(self) -> tuple[log.Entry, ...]:
         """All entries, oldest first."""
         with self._engine.reading() as connection:
-            return tuple(_read(connection, select(ENTRIES)))
+            return tuple(_read(connection, sa.select(ENTRIES)))
 
     def verify(self, kept: Head | None = None) -> Verdict:
         """Say whether the history is whole, without holding all of it in memory; the head noted here counts too."""
         with self._engine.reading() as connection:
             kept = kept or recall_head(self._engine.identity)
-            verdict = verify_entries(_read(connection, select(ENTRIES)), kept)
+            verdict = verify_entries(_read(connection, sa.select(ENTRIES)), kept)
             problem = verdict.problem or find_alteration(connection) or find_odd_types(connection)
         return replace(verdict, problem=problem)
 
@@ -269,7 +248,7 @@ class SqlLedger(Ledger):
     def datasets(self) -> tuple[str, ...]:
         """Names of all data sets, sorted."""
         with self._engine.reading() as connection:
-            names = connection.scalars(select(ENTRIES.c.dataset).where(ENTRIES.c.dataset != "").distinct())
+            names = connection.scalars(sa.select(ENTRIES.c.dataset).where(ENTRIES.c.dataset != "").distinct())
             return tuple(sorted(names))
 
     def reserve(
@@ -284,7 +263,7 @@ class SqlLedger(Ledger):
             self._check_remembered(connection)
             account = read_books(connection, dataset).account(dataset)
             admit(account, budget, price, terms, self.analyst)
-            number = 1 + (connection.scalar(select(func.max(ENTRIES.c.run))) or 0)
+            number = 1 + (connection.scalar(sa.select(sa.func.max(ENTRIES.c.run))) or 0)
             self._append(connection, log.EntryKind.RESERVE, dataset, number, body)
         self._note_head(limited=account.lifetime is not None)
         return LedgerRun(self, number, dataset, budget)
@@ -305,7 +284,7 @@ class SqlLedger(Ledger):
             self._lock(connection)
             dataset = _open_in(connection, run_id)
             if dataset is not None:
-                touched = connection.scalar(select(exists().where(ENTRIES.c.run == run_id, _IS_CHARGE)))
+                touched = connection.scalar(sa.select(sa.exists().where(ENTRIES.c.run == run_id, _IS_CHARGE)))
                 kind = log.EntryKind.CLOSE if touched else log.EntryKind.RELEASE
                 self._append(connection, kind, dataset, run_id, "{}")
         self._note_head()
@@ -321,19 +300,19 @@ class SqlLedger(Ledger):
         if limited or recall_head(self._engine.identity) is not None:
             remember_head(self._engine.identity, self.head())
 
-    def _check_remembered(self, connection: Connection) -> None:
+    def _check_remembered(self, connection: sa.Connection) -> None:
         """Refuse a ledger that has lost entries which this computer has seen."""
         kept = recall_head(self._engine.identity)
         if kept is None:
             return
-        digest = connection.scalar(select(ENTRIES.c.digest).where(ENTRIES.c.seq == kept.seq))
+        digest = connection.scalar(sa.select(ENTRIES.c.digest).where(ENTRIES.c.seq == kept.seq))
         if digest != kept.digest:
             raise lost_ledger(self._engine.identity, kept, "has lost entries or is another one")
 
-    def _lock(self, connection: Connection) -> None:
+    def _lock(self, connection: sa.Connection) -> None:
         """Keep others from adding entries until the transaction ends; SQLite's writing transactions do so anyway."""
 
-    def _append(self, connection: Connection, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> int:
+    def _append(self, connection: sa.Connection, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> int:
         """Add an entry in the writing transaction, and return the number of its run."""
         altered = find_alteration(connection)
         if altered is not None:
@@ -342,17 +321,21 @@ class SqlLedger(Ledger):
         return 0 if run is None else run
 
 
-def _about(dataset: str | None) -> ColumnElement[bool]:
-    return true() if dataset is None else ENTRIES.c.dataset == tidy_name(dataset)
+def _about(dataset: str | None) -> sa.ColumnElement[bool]:
+    return sa.true() if dataset is None else ENTRIES.c.dataset == tidy_name(dataset)
 
 
-def read_books(connection: Connection, dataset: str | None) -> Books:
+def read_books(connection: sa.Connection, dataset: str | None) -> Books:
     """Read the accounts; of each run's charges only the first, since more change no sum."""
-    first = select(func.min(ENTRIES.c.seq)).where(_about(dataset), _IS_CHARGE).group_by(ENTRIES.c.run, ENTRIES.c.kind)
-    return Books(_read(connection, select(ENTRIES).where(_about(dataset), or_(~_IS_CHARGE, ENTRIES.c.seq.in_(first)))))
+    first = (
+        sa.select(sa.func.min(ENTRIES.c.seq)).where(_about(dataset), _IS_CHARGE).group_by(ENTRIES.c.run, ENTRIES.c.kind)
+    )
+    return Books(
+        _read(connection, sa.select(ENTRIES).where(_about(dataset), sa.or_(~_IS_CHARGE, ENTRIES.c.seq.in_(first))))
+    )
 
 
-def _read(connection: Connection, wanted: Select[Any]) -> Iterable[log.Entry]:
+def _read(connection: sa.Connection, wanted: sa.Select[Any]) -> Iterable[log.Entry]:
     for row in connection.execute(wanted.order_by(ENTRIES.c.seq)):
         try:
             # SQLite keeps what was put in by hand whatever its type
@@ -363,13 +346,13 @@ def _read(connection: Connection, wanted: Select[Any]) -> Iterable[log.Entry]:
         yield log.Entry(int(row.seq), kind, str(row.dataset), run, *map(str, texts))
 
 
-def _last_entry(connection: Connection) -> log.Entry | None:
-    last = select(func.max(ENTRIES.c.seq)).scalar_subquery()
-    return next(iter(_read(connection, select(ENTRIES).where(ENTRIES.c.seq == last))), None)
+def _last_entry(connection: sa.Connection) -> log.Entry | None:
+    last = sa.select(sa.func.max(ENTRIES.c.seq)).scalar_subquery()
+    return next(iter(_read(connection, sa.select(ENTRIES).where(ENTRIES.c.seq == last))), None)
 
 
-def _open_in(connection: Connection, run_id: int) -> str | None:
+def _open_in(connection: sa.Connection, run_id: int) -> str | None:
     """Return the data set of a run if the run is open."""
-    rows = connection.execute(select(ENTRIES.c.kind, ENTRIES.c.dataset).where(ENTRIES.c.run == run_id, ~_IS_CHARGE))
+    rows = connection.execute(sa.select(ENTRIES.c.kind, ENTRIES.c.dataset).where(ENTRIES.c.run == run_id, ~_IS_CHARGE))
     found = {row.kind: str(row.dataset) for row in rows}
     return found.get(log.EntryKind.RESERVE.value) if len(found) == 1 else None
