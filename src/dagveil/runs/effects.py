@@ -144,7 +144,7 @@ class _Question:
             if knowledge is not None or adjust is not None:
                 raise MethodError(
                     "a graph with hidden causes says itself what to adjust for, and knowledge changes its marks: leave "
-                    "out --adjust, and search the evidence again with --hidden-causes and --knowledge. Nothing was spent"
+                    "out --adjust; search the evidence again with --hidden-causes and --knowledge. Nothing was spent"
                 )
             self.readings: tuple[Reading, ...] = (read_pag(known, cause, effect),)
             return
