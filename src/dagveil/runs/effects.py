@@ -287,7 +287,8 @@ class _Question:
 
     def _notes(self, possible: Sequence[answers.PossibleEffect]) -> tuple[str, ...]:
         assumed = answers.ASSUMPTIONS_OF_PAGS if self.hidden else answers.ASSUMPTIONS
-        notes = [assumed.format(cause=self.cause, effect=self.effect), answers.POST_SELECTION]
+        redraws = [] if self.hidden else [answers.REDRAWS]
+        notes = [assumed.format(cause=self.cause, effect=self.effect), " ".join([answers.POST_SELECTION, *redraws])]
         if self.mended:
             notes.append("No DAG has all arrows and lines of this result, so the nearest graph that has one was read.")
         if any(one.form == "additive" for one in possible):
