@@ -244,6 +244,13 @@ def test_questions_lead_from_names_to_a_folder(visitor: Visitor, server: Server)
     fill(visitor, "[name=dataset]", "Lungen 2024")
     fill(visitor, "[name=most]", "3")
     assert "A person with 3 records has 3 times the epsilon" in visitor.find("#m-most").text
+    looks = (
+        "const look = getComputedStyle(document.querySelector('[name=person]')); return [look.fontWeight, look.width]"
+    )
+    assert visitor.run(looks) == [
+        "400",
+        visitor.run("return getComputedStyle(document.querySelector('[name=most]')).width"),
+    ]
     fill(visitor, "[name=rows]", "2000")
     choose = "const s = document.querySelector(arguments[0]); s.value = arguments[1]"
     for name, kind in (("raucht", "yes-no"), ("Stufe", "ordered"), ("Alter", "number")):

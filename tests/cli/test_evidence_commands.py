@@ -40,8 +40,8 @@ def test_table_one_and_a_pair(desk: Desk, evidence: Path) -> None:
 def test_bad_questions_are_refused(desk: Desk, evidence: Path) -> None:
     for words, told in (
         (("--columns", "a,c"), "no column is called 'c'"),
-        (("-o", evidence), "must end in .csv or .parquet"),
-        (("-o", desk.path("t.xlsx")), "must end in .csv or .parquet"),
+        (("-o", evidence), "must end in .csv, .parquet or .svg"),
+        (("-o", desk.path("t.xlsx")), "must end in .csv, .parquet or .svg"),
     ):
         done = desk.run("tables", evidence, *words)
         assert done.exit_code == 2

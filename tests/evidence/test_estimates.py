@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -146,6 +148,21 @@ def test_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(MissingExtraError, match=r"dagveil\[frames\]"):
         table.to_polars()
+
+
+def test_counts_are_drawn_as_bars_with_their_noise() -> None:
+    evidence, _ = measure("asia", 1)
+    table = evidence.table("smoke", "lung")
+    root = ElementTree.fromstring(table.to_svg())
+    space = "{http://www.w3.org/2000/svg}"
+    bars = [float(bar.get("width", "")) for bar in root.iter(f"{space}rect") if bar.get("fill") == "#0072b2"]
+    shares = table.shares.ravel()
+    assert len(bars) == shares.size
+    longest = int(np.argmax(shares))
+    assert bars == pytest.approx(np.maximum(shares, 0) / shares[longest] * bars[longest], abs=0.1)
+    assert len(list(root.iter(f"{space}line"))) == shares.size
+    assert "smoke and lung" in "".join(root.itertext())
+    assert evidence.table_one().to_svg().count("<rect") >= 16
 
 
 def test_a_column_that_is_called_count() -> None:

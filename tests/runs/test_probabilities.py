@@ -100,14 +100,14 @@ def test_numbers_in_bins_have_no_probabilities() -> None:
     schema = dv.Schema(dataset="binned", reviewed=True, nominal_rows=3000, columns=columns)
     found = dv.discover(rows, schema, 1, "1e-6", **SEEDED)  # type: ignore[arg-type]
     assert [edge.probability for edge in found.graph.edges] == [None]
-    assert "bins" in found.confidence.meaning
+    assert "probabilities were checked on tables of levels and on tables of numbers" in found.confidence.meaning
 
 
 def test_a_refused_graph_of_likely_edges_charges_nothing(tmp_path: Path, evidence: Evidence) -> None:
     ledger, settings = tmp_path / "ledger.sqlite", SearchSettings(edges_at=0.9)
     rows = MemoryTable.from_codes(sample_codes(load_network("survey"), 500, np.random.default_rng(2)), evidence.schema)
     with pytest.raises(
-        MethodError, match="calibration was shown for measure, not for measure-ges; nothing was charged"
+        MethodError, match="probabilities were checked for measure, not for measure-ges; nothing was charged"
     ):
         dv.discover(
             rows, evidence.schema, 1, method="measure-ges", settings=settings, ledger=ledger, noise=dv.NoiseKind.SEEDED

@@ -162,7 +162,8 @@ def _print(found: Effect) -> None:
     for sentence in (*found.settles, *found.notes):
         console.print(clean_text(sentence))
     options = ["--knowledge FILE.toml gives what you know"] if found.settles else []
-    options += ["--redraws 200 draws graph and effect again"] if found.redrawn is None and found.receipt is None else []
+    if found.redrawn is None and found.receipt is None and found.possible[0].parents is not None:
+        options.append("--redraws 200 draws graph and effect again")
     if options:
         console.print(f"At no cost, {' and '.join(options)}.")
 

@@ -39,17 +39,23 @@ SHRUNK = (
     metavar="NAMES",
     help="Show the joint counts of these columns, with commas between them.  [default: each column by itself]",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the estimates to this .csv or .parquet file instead.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write them to this .csv or .parquet file, or as bars to .svg, instead."
+)
 def tables(evidence: str, columns: tuple[str, ...], output: str | None) -> None:
     """Show what EVIDENCE.json tells about each column, or about several together, at no cost."""
     path = None if output is None else Path(output)
     if path is not None:
-        if path.suffix not in (".csv", ".parquet"):
-            raise click.UsageError(f"the output {path.name} must end in .csv or .parquet")
+        if path.suffix not in (".csv", ".parquet", ".svg"):
+            raise click.UsageError(f"the output {path.name} must end in .csv, .parquet or .svg")
         check_writable(path, reads=(evidence,))
     loaded = load_evidence(evidence)
     chosen = split_names(columns, loaded.schema.columns)
     found = loaded.table(*chosen) if chosen else loaded.table_one()
+    if path is not None and path.suffix == ".svg":
+        write_output(path, found.to_svg().encode())
+        click.echo(f"wrote {path}")
+        return
     if path is not None:
         write = csv.write_csv if path.suffix == ".csv" else parquet.write_table
         write_output(path, lambda part: write(found.to_arrow(), part))

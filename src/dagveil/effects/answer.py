@@ -17,8 +17,9 @@ EFFECT_VERSION = 1  # version of the JSON
 COVERED: Final = 1.959964  # deviations on either side of an estimate: 95 %
 POST_SELECTION = (
     "Intervals count sampling and noise for a graph that is fixed: the graph was chosen with the same evidence, so "
-    "they leave out that another draw might have chosen another one; redraws of graph and effect count that too."
+    "they leave out that another draw might have chosen another one."
 )
+REDRAWS = "Counting that too takes redraws of graph and effect."
 ASSUMPTIONS = "It holds if the graph around {cause} is right and no unmeasured column causes both {cause} and {effect}."
 ASSUMPTIONS_OF_PAGS = (
     "It holds if the marks of the graph are right and rows were not selected by what is studied; unmeasured causes are "

@@ -88,6 +88,10 @@ class TableEstimate(Frame):
     standard_error: float
     total_error: float
 
+    def to_svg(self) -> str:
+        """Draw the shares as bars, with strokes that hold 95 % of the noise."""
+        return _draw_bars((self,))
+
     @property
     def total(self) -> float:
         """Estimated number of rows: the sum of the counts."""
@@ -119,6 +123,12 @@ class TableEstimate(Frame):
         )
 
 
+def _draw_bars(tables: tuple[TableEstimate, ...]) -> str:
+    # drawings lie above this layer, and are imported only here
+    drawn: str = import_module("dagveil.report.bars").draw_counts(tables)
+    return drawn
+
+
 @dataclass(frozen=True, eq=False)
 class TableOne(Frame):
     """What is known of each column by itself.
@@ -130,6 +140,12 @@ class TableOne(Frame):
     tables: dict[str, TableEstimate]
     moments: dict[str, tuple[float, float, float, float]]
     unknown: tuple[str, ...]
+
+    def to_svg(self) -> str:
+        """Draw the shares of all counted columns as bars, with strokes that hold 95 % of the noise."""
+        if not self.tables:
+            raise EvidenceError("no counts were released, so there are no bars to draw")
+        return _draw_bars(tuple(self.tables.values()))
 
     def to_arrow(self) -> pa.Table:
         """Return one row per level of a counted column, and two, mean and deviation, per column with moments.

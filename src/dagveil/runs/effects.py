@@ -146,7 +146,7 @@ class _Question:
             if knowledge is not None or adjust is not None:
                 raise MethodError(
                     "a graph with hidden causes says itself what to adjust for, and knowledge changes its marks: leave "
-                    "out --adjust, and search again with --hidden-causes and --knowledge. Nothing was spent"
+                    "out --adjust; search the evidence again with --hidden-causes and --knowledge. Nothing was spent"
                 )
             self.readings: tuple[Reading, ...] = (read_pag(known, cause, effect),)
             return
@@ -286,7 +286,8 @@ class _Question:
 
     def _notes(self, possible: Sequence[answers.PossibleEffect]) -> tuple[str, ...]:
         assumed = answers.ASSUMPTIONS_OF_PAGS if self.hidden else answers.ASSUMPTIONS
-        notes = [assumed.format(cause=self.cause, effect=self.effect), answers.POST_SELECTION]
+        redraws = [] if self.hidden else [answers.REDRAWS]
+        notes = [assumed.format(cause=self.cause, effect=self.effect), " ".join([answers.POST_SELECTION, *redraws])]
         if self.mended:
             notes.append("No DAG has all arrows and lines of this result, so the nearest graph that has one was read.")
         if any(one.form == "additive" for one in possible):

@@ -20,11 +20,11 @@ from dagveil.search.settings import SearchSettings
 def why_no_probabilities(method: str, schema: Schema, settings: SearchSettings) -> str | None:
     """Say why a search has no probabilities of edges; None if it has."""
     if method != "measure":
-        return f"calibration was shown for measure, not for {method}"
+        return f"probabilities were checked for measure, not for {method}"
     if not is_numeric(schema) and any(isinstance(column, Numeric) for column in schema.columns.values()):
         return (
-            "calibration was shown for levels alone and for numbers alone: what a column does to others is not all in "
-            "its bins"
+            "probabilities were checked on tables of levels and on tables of numbers without bins, not on others: a "
+            "bin does not hold all that a number tells"
         )
     return settings.why_no_probabilities()
 
@@ -41,7 +41,7 @@ def check_edges_at(method: str, schema: Schema, settings: SearchSettings) -> Non
     reason = why_no_probabilities(method, schema, settings)
     if settings.edges_at is not None and reason is not None:
         raise MethodError(
-            f"edges at a probability of {settings.edges_at:g} cannot be told, since no probabilities are known: "
+            f"edges at a probability of {settings.edges_at:g} cannot be drawn: "
             f"{reason}; nothing was charged. Leave edges_at out: the graph then has the edges that returned in redraws"
         )
 

@@ -95,12 +95,12 @@ class SearchSettings:
     def why_no_probabilities(self) -> str | None:
         """Say why a search by these settings has no probabilities of edges; None if it may have them."""
         if self.hidden_causes:
-            return "calibration was shown only where every common cause is a column, not with hidden causes"
+            return "probabilities were checked only where every common cause is a column, not with hidden causes"
         if self.redraws < FEWEST_REDRAWS:
             return f"{self.redraws} redraws are too few, take at least {FEWEST_REDRAWS}"
         free = replace(self, search=None, edges_at=None)
         if self.search not in (None, SearchRule.AUTO) or free != SearchSettings(redraws=self.redraws):
-            return "calibration was shown for the usual levels and rules of the search, not for others"
+            return "probabilities were checked for the usual levels and rules of the search, not for others"
         return None
 
     def skeleton(self, defaults: SkeletonSettings) -> SkeletonSettings:
