@@ -25,7 +25,7 @@ DOUBTFUL: dict[str, tuple[list[Any], str]] = {
     "one text": (["a", "a", None], "one value only"),
     "one number": ([0.5, 0.5], "one value only"),
     "nothing": ([None, None], "no value"),
-    "many texts": ([f"v{k % 150}" for k in range(6000)], "150 different texts, of which 20 became levels"),
+    "many texts": ([f"v{k % 150}" for k in range(6030)], "150 different texts, of which 20 became levels"),
     "persons": ([f"v{k // 2}" for k in range(300)], "150 different texts, 150 of them more than once"),
     "missing numbers": ([0.5, 1.5, 2.25, None], "has missing values: a bin of their own"),
     "spellings": (["Basic", "basic ", "BASIC", "plus"], "4 spellings of 2 levels, such as 'BASIC' and 'Basic'"),

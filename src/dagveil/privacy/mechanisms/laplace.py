@@ -23,9 +23,9 @@ def epsilon_for(accounting: events.Filter, amount: Fraction, event: PureEvent = 
 
     Examples
     --------
-    >>> float(epsilon_for(PureFilter(Budget.of(1, 0)), Fraction(1, 4)))
+    >>> float(epsilon_for(events.PureFilter(Budget.of(1, 0)), Fraction(1, 4)))
     0.25
-    >>> round(float(epsilon_for(ZcdpFilter(Budget.of(1, 1e-6)), Fraction(1, 200), ExponentialChoice)), 4)
+    >>> round(float(epsilon_for(events.ZcdpFilter(Budget.of(1, 1e-6)), Fraction(1, 200), events.ExponentialChoice)), 4)
     0.2
     """
     if amount <= 0:
