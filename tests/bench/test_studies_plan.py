@@ -24,6 +24,7 @@ SHIPPED = tuple(
             "curate-fair",
             "custodians",
             "custodians-rounds",
+            "drawn",
             "headline",
             "local-aware",
             "local-aware-size",

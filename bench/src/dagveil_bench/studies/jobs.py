@@ -48,6 +48,7 @@ class Job(msgspec.Struct, frozen=True):
     label: str
     role: Role
     task: Task = Task.GRAPH
+    redraws: int = 0
 
     @property
     def key(self) -> str:
@@ -58,6 +59,8 @@ class Job(msgspec.Struct, frozen=True):
         )
         if self.task is not Task.GRAPH:  # keys of stored graphs stay what they were
             parts = (self.task.value, *parts)
+        if self.redraws:
+            parts = (*parts, self.redraws)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:24]
 
     @property
@@ -177,6 +180,7 @@ def _job(study: Study, data: DataSet, n_rows: int, entry: Entry, epsilon: float,
         label=entry.title,
         role=entry.role,
         task=study.task,
+        redraws=study.redraws,
     )
 
 

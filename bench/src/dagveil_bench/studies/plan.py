@@ -145,7 +145,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     All combinations of data, methods, budgets and rows are run, but where a data set or a method says otherwise. The
     repetitions share so many samples; 0 draws one for each, and all methods and budgets see the same. Metrics are those
     of tables and figures; the store has them all. A run is given up after `limit` seconds. The champion is the method
-    about which the page says where others have a higher F1; published figures stand beside ours.
+    about which the page says where others have a higher F1; published figures stand beside ours. With `redraws`
+    confidence is drawn so often, and graphs are those that a user sees; without, they have all that the search finds.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -158,6 +159,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     reproduces: str = ""
     repetitions: Count = 20
     samples: Annotated[int, msgspec.Meta(ge=0)] = 0
+    redraws: Annotated[int, msgspec.Meta(ge=0)] = 0
     seed: Annotated[int, msgspec.Meta(ge=0)] = 1
     delta: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 1e-6
     metrics: Annotated[tuple[Metric, ...], msgspec.Meta(min_length=1)] = (Metric.SKELETON_F1,)

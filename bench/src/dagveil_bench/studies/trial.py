@@ -78,7 +78,6 @@ def _discover(job: Job) -> Mapping[Metric, float]:
     table, dag = sample_source(job.source, job.n_rows, rng)
     if job.role is Role.FLOOR:
         return score_graph(_floor(job, dag), dag)
-    # confidence is not scored, so nothing is drawn again
     searched = job.calibration is Calibration.SOUND and method_named(job.method).release is not None
     result, costs = _weigh(
         lambda: discover(
@@ -86,7 +85,7 @@ def _discover(job: Job) -> Mapping[Metric, float]:
             method=job.method,
             calibration=job.calibration,
             options=job.settings,
-            settings=SearchSettings(redraws=0) if searched else None,
+            settings=SearchSettings(redraws=job.redraws) if searched else None,
             noise=NoiseKind.SEEDED,
             seed=job.noise_seed,
             ledger=None,
