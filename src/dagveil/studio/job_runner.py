@@ -24,9 +24,10 @@ from typing import Final
 from dagveil.errors import DataError, LedgerError
 from dagveil.local.collector import Refused
 from dagveil.privacy.ledger.ledger import Ledger
+from dagveil.runs.run import LEDGER_VARIABLE
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore, resolve_run
-from dagveil.studio.worker import FOUND, LEDGER_VARIABLE
+from dagveil.studio.worker import FOUND
 
 try:
     import fcntl

@@ -27,14 +27,13 @@ from dagveil.progress import Cancelled, CancelSignal
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.recovery import save_whole
 from dagveil.runs.result import Result
-from dagveil.runs.run import knowledge_from_toml
+from dagveil.runs.run import LEDGER_VARIABLE, knowledge_from_toml
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import RECOVERY, START, Job, JobKind, JobState, JobStore, resolve_run
 from dagveil.studio.responses import WITHHELD
 
-LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
 TELL_SECONDS: Final = 0.2  # how often progress is noted, at most
 FOUND: Final = ("result.json", "exploration.json")  # what a job leaves when it is done
 CHANGED: Final = (
