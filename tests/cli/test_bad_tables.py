@@ -42,7 +42,7 @@ class TestUnreadable:
 
     def test_a_column_that_the_file_lacks(self, desk: Desk) -> None:
         result = desk.discover(desk.write("t.csv", f"a,c\n{SECRET},no\n"), desk.write_schema())
-        desk.check_refused(result, "lacks 1 columns of the schema, the first is 'b'", "remove them from the schema")
+        desk.check_refused(result, "lacks 1 column of the schema, the first is 'b'", "remove them from the schema")
 
     @pytest.mark.parametrize("line", [f"{SECRET},né\n", "né,no\n"])
     def test_wrong_encoding(self, desk: Desk, line: str) -> None:

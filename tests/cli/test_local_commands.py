@@ -210,7 +210,7 @@ def test_what_randomise_refuses(desk: Desk) -> None:
     protocol = plan(desk, "--epsilon", "4")
     rows = desk.write("rows.csv", f"a,x\n{SECRET},1\n")
     words = ("local", "randomise", "--protocol", protocol)
-    desk.check_refused(desk.run(*words, rows), "lacks 1 columns of the schema.*'b'", "first line")
+    desk.check_refused(desk.run(*words, rows), "lacks 1 column of the schema.*'b'", "first line")
     desk.check_refused(desk.run(*words, desk.path("none.csv")), "cannot read", "check the path")
     desk.check_refused(desk.run(*words, desk.write("rows.txt", "a,b\n")), "must end in", "--format")
     good = desk.write("good.csv", "a,b\nyes,3\n")

@@ -125,7 +125,7 @@ def test_files_that_change_during_a_run_are_refused(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_refused_before_the_first_question(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("word\nred\n")
-    with pytest.raises(DataError, match="lacks 1 columns"):
+    with pytest.raises(DataError, match="lacks 1 column"):
         choose_engine(tmp_path, "duckdb").open(SCHEMA)
     pyarrow.parquet.write_table(pa.table({"word": ["a"], "size": [1.0]}), tmp_path / "t.csv.parquet")
     (tmp_path / "t.csv").unlink()

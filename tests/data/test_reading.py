@@ -214,7 +214,7 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
         b"37,secret,secret,37\n1,2,3,4\n",
         "2 column names more than once, the first in columns 1 and 4",
     ),
-    "missing column": ("t.csv", b"a,c\n1,2\n", "lacks 1 columns of the schema, the first is 'b'"),
+    "missing column": ("t.csv", b"a,c\n1,2\n", "lacks 1 column of the schema, the first is 'b'"),
     "latin-1 cell": ("t.csv", "a,b\nsecré,2\n".encode("latin-1"), "not encoded as UTF-8.*iconv"),
     "latin-1 header": ("t.csv", "é,b\n1,2\n".encode("latin-1"), "not encoded as UTF-8"),
     "utf-16": ("t.csv", "a,b\n1,2\n".encode("utf-16"), "not encoded as UTF-8"),
@@ -245,7 +245,7 @@ def test_bad_sources_are_refused(tmp_path: Path) -> None:
         (np.zeros(3), "1 dimensions"),
         (np.zeros((3, 3)), "3 columns and 2 names"),
         ({"a": [1], "b": [1, 2]}, "different lengths"),
-        ({"a": [1]}, "lacks 1 columns"),
+        ({"a": [1]}, "lacks 1 column"),
         (pd.DataFrame([[1, 2, 3]], columns=["a", "a", "b"]), "more than once"),
         (pa.table([[1], [2]], names=["a", "a"]), "more than once"),
     ]

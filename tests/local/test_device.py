@@ -106,7 +106,7 @@ def test_lines_of_csv() -> None:
         ([], "no first line"),
         (['a,"b'], "no first line"),
         (["a,a"], "more than once"),
-        (["x,y"], "lacks 1 columns.*'a'"),
+        (["x,y"], "lacks 1 column.*'a'"),
     ):
         with pytest.raises(DataError, match=message):
             list(read_records(lines, LineFormat.CSV, ["a"]))

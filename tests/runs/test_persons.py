@@ -137,7 +137,7 @@ def test_a_run_that_is_finished_takes_its_first_key(tmp_path: Path, monkeypatch:
 def test_bad_ids_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "ledger.sqlite")
     rows = make_visits(100)
-    with pytest.raises(DataError, match="lacks 1 columns"):
+    with pytest.raises(DataError, match="lacks 1 column"):
         dv.discover({name: cells for name, cells in rows.items() if name != "id"}, declare(), epsilon=1, ledger=ledger)
     assert not ledger.history("visits")
 

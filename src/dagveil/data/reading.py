@@ -342,7 +342,7 @@ def check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) 
     lost = [name for name in wanted or () if name not in found]
     if lost:
         raise DataError(
-            f"{place} lacks {len(lost)} columns of the schema, the first is {lost[0]!r}; "
+            f"{place} lacks {len(lost)} column{'s' * (len(lost) > 1)} of the schema, the first is {lost[0]!r}; "
             "add them to the data, or remove them from the schema"
         )
 

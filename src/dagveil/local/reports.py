@@ -147,8 +147,8 @@ def _read_csv(lines: Iterable[str], columns: Sequence[str], wanted: Sequence[str
     lost = [name for name in columns if name not in header]
     if lost:
         raise DataError(
-            f"the first line lacks {len(lost)} columns of the schema, the first is {lost[0]!r}; write a first line "
-            "with the names of the columns, or give one JSON object per line"
+            f"the first line lacks {len(lost)} column{'s' * (len(lost) > 1)} of the schema, the first is {lost[0]!r}; "
+            "write a first line with the names of the columns, or give one JSON object per line"
         )
     places = {name: header.index(name) for name in wanted if name in header}
     for line in source:
