@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetError, InvalidBudgetError
@@ -123,6 +123,10 @@ def test_rho_never_beats_the_gaussian_it_describes(mu_squared):
     assert exact_epsilon <= epsilon_of_rho(Fraction(mu_squared) / 2, delta) + Fraction(2 * EPSILON_SLACK)
 
 
+# so small that logarithms cancel down to them: once 3e-15 more came back than was there
+@example(Budget.of("1e-4", "1e-13"))
+@example(Budget.of(10.0**-3.941809747233339, 1e-13))
+@example(Budget.of(10.0**-3.71, 10.0**-14.459600894620577))
 @settings(max_examples=60, deadline=None)
 @given(BUDGETS)
 def test_forth_and_back_stays_inside_the_budget(budget):
@@ -130,6 +134,14 @@ def test_forth_and_back_stays_inside_the_budget(budget):
         spent = back(there(budget), budget.delta)
         assert spent <= budget.epsilon
         assert spent >= budget.epsilon * Fraction(999_999, 1_000_000) - Fraction(1, 10**8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(-7.9, -3), st.floats(-290, -0.5))
+def test_forth_and_back_of_tiny_budgets_stays_inside_too(log_epsilon, log_delta):
+    budget = Budget.of(10.0**log_epsilon, 10.0**log_delta)
+    assert epsilon_of_mu_squared(mu_squared_of(budget), budget.delta) <= budget.epsilon
+    assert epsilon_of_rho(rho_of(budget), budget.delta) <= budget.epsilon
 
 
 def test_more_budget_is_more_total():

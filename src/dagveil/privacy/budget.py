@@ -137,8 +137,7 @@ class Relation(enum.Enum):
 
 EPSILON_SLACK: Final = 1e-9  # taken off epsilon before a total is computed, and added to an epsilon afterwards
 DELTA_SLACK: Final = 1e-6  # relative part of delta that is never handed out
-# relative part of a total that is never handed out, so that converting forth and back stays inside the budget
-TOTAL_MARGIN: Final = 1e-10
+TOTAL_MARGIN: Final = 1e-10  # relative part of a total that is never handed out; see total_margin
 # changed draws of discrete Gaussian noise that EPSILON_SLACK and DELTA_SLACK cover in one run
 MOST_CHANGED_DRAWS: Final = 10_000_000
 
@@ -154,13 +153,22 @@ def log_gaussian_delta(epsilon: float, mu: float) -> float:
     return first + math.log(-math.expm1(gap)) if gap < 0 else -math.inf
 
 
+def total_margin(budget: Budget) -> Fraction:
+    """Relative part of a budget's total that is not handed out, so that forth and back stays inside the budget.
+
+    Logarithms about as large as that of delta cancel down to epsilon, so what rounding does to a total grows as epsilon
+    shrinks. (The guarantee needs none of this: EPSILON_SLACK is a hundred thousand times larger than that rounding.)
+    """
+    return Fraction(max(TOTAL_MARGIN, 1e-14 * -_usable_log_delta(budget.delta) / float(budget.epsilon)))
+
+
 @lru_cache(maxsize=1024)
 def mu_squared_of(budget: Budget) -> Fraction:
     """Largest total mu squared that stays inside the budget, rounded down."""
     log_delta = _usable_log_delta(budget.delta)
     epsilon = _usable_epsilon(budget)
     mu = _largest(lambda candidate: log_gaussian_delta(epsilon, candidate) <= log_delta)
-    return _round_down(mu * mu)
+    return Fraction(mu * mu) * (1 - total_margin(budget))
 
 
 @lru_cache(maxsize=1024)
@@ -185,7 +193,7 @@ def rho_of(budget: Budget) -> Fraction:
     best = _best(lambda excess: (epsilon - _order_term(excess, log_delta)) / (1 + excess))
     if best <= 0:
         raise BudgetError(f"{budget.words} leaves no room for zCDP accounting; raise epsilon or delta.")
-    return _round_down(best)
+    return Fraction(best) * (1 - total_margin(budget))
 
 
 @lru_cache(maxsize=1024)
@@ -265,7 +273,3 @@ def _checked_total(total: Fraction) -> Fraction:
     if total < 0:
         raise BudgetError("a total of privacy costs cannot be negative.")
     return total
-
-
-def _round_down(x: float) -> Fraction:
-    return Fraction(x) * (1 - Fraction(TOTAL_MARGIN))

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 
 from dagveil.errors import BudgetError, DataError
 from dagveil.files import encode_json, parse_fraction
-from dagveil.privacy.budget import TOTAL_MARGIN, Budget, Relation, round_up
+from dagveil.privacy.budget import TOTAL_MARGIN, Budget, Relation, round_up, total_margin
 from dagveil.privacy.events import (
     ApproximateZcdpFilter,
     Event,
@@ -361,13 +361,9 @@ def _recount(receipt: Receipt) -> None:
         if counted.spent.denominator.bit_length() > _LONGEST_SUM:
             _refuse("its events have too many digits to add up")
     # only these prices and totals come from floating point
-    price_margin, total_margin = (
-        Fraction(0) if exact else Fraction(TOTAL_MARGIN)
-        for exact in (not isinstance(counted, RenyiFilter), isinstance(counted, PureFilter))
-    )
-    if abs(counted.spent - spent) > price_margin * spent:
+    if abs(counted.spent - spent) > (Fraction(TOTAL_MARGIN) * spent if isinstance(counted, RenyiFilter) else 0):
         _refuse("what it says was spent is not what its events cost")
-    if abs(total - allowed) > total_margin * allowed:
+    if abs(total - allowed) > (0 if isinstance(counted, PureFilter) else total_margin(budget) * allowed):
         _refuse(f"its total is not that of {budget.words}")
     if spent > total:
         _refuse(f"its events cost more than {budget.words} allows")
