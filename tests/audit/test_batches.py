@@ -191,5 +191,5 @@ def test_a_mechanism_with_too_little_smoothing_is_caught(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(sensitivity, "smooth_sensitivity", halve(sensitivity.smooth_sensitivity))
     monkeypatch.setattr(sensitivity, "batch_smooth_sensitivity", halve(sensitivity.batch_smooth_sensitivity))
-    statistic = next(one for one in sensitivity.counted_statistics() if one.name == "median of parts")
+    statistic = next(one for one in audited_statistics() if one.name == "median of parts")
     assert search_statistic(statistic, Relation.ADD_REMOVE, 600).ratio > 1.5

@@ -33,7 +33,7 @@ from dagveil.data.weighed import refine
 from dagveil.privacy.budget import Relation
 from dagveil.statistics import contingency, kernels
 from dagveil.statistics import residuals as regression
-from dagveil.statistics.contingency import counts_squared_sensitivity
+from dagveil.statistics.contingency import counts_sensitivity, counts_squared_sensitivity
 from dagveil.statistics.gcm import gcm_sensitivities, gcm_sums
 from dagveil.statistics.moments import (
     curvature_squared_sensitivity,
@@ -373,26 +373,24 @@ def person_statistics() -> tuple[AuditedStatistic, ...]:
         "any record": {"which": "any"},
         "weighed records": {"records": "weigh"},
     }
-    weighed, squares = rules["weighed records"], Norm.SQUARES
-    interactions = _look(
-        weighed, _centre, squares, lambda it: contingency.interactions_squared_sensitivity(it, _SETS, _LEVELS)
-    )
-    query = refine(_PLAN, None)
-    moments = _look(weighed, _multiply_records, squares, lambda it: moments_squared_sensitivity(it, query))
+    weighed, query = (rules["weighed records"], Norm.SQUARES), refine(_PLAN, None)
+    sensitivity = contingency.interactions_squared_sensitivity
+    interactions = _look(_centre, *weighed, lambda it: sensitivity(it, _SETS, _LEVELS))
+    moments = _look(_multiply_records, *weighed, lambda it: moments_squared_sensitivity(it, query))
     centred = "statistics.contingency.interactions_squared_sensitivity"
     squared = "statistics.moments.moments_squared_sensitivity"
-    counts = {
-        words: _look(rule, _count, Norm.SIZES, lambda it: contingency.counts_sensitivity(it, 1))
-        for words, rule in rules.items()
-    }
+    counts = [_look(_count, rule, Norm.SIZES, lambda it: counts_sensitivity(it, 1)) for rule in rules.values()]
     return (
-        *(AuditedStatistic(f"counts of persons by {words}", counted, look) for words, look in counts.items()),
+        *(
+            AuditedStatistic(f"counts of persons by {words}", counted, look)
+            for words, look in zip(rules, counts, strict=True)
+        ),
         AuditedStatistic("interactions of persons by weighed records", centred, interactions),
         AuditedStatistic("moments of persons by weighed records", squared, moments),
     )
 
 
-def _look(rule: dict[str, str], measure: Measure, norm: Norm, declare: Callable[[Relation], Fraction | int]) -> Look:
+def _look(measure: Measure, rule: dict[str, str], norm: Norm, declare: Callable[[Relation], Fraction | int]) -> Look:
     """Return the search for a statistic of persons; where squares are summed, a squared sensitivity is declared."""
     schema = Schema(dataset="audit", columns=_COLUMNS, person="id", reviewed=True, public=True, **rule)  # type: ignore[arg-type]
 
@@ -401,7 +399,8 @@ def _look(rule: dict[str, str], measure: Measure, norm: Norm, declare: Callable[
         best, words = -1.0, ""
         for core, one, other in _draw_pairs(tried, relation, rng):
             key = rng.bytes(KEY_BYTES)
-            first, second = (_measure(_join(core, person), schema, measure, key, rng) for person in (one, other))
+            tables = (ShuffledRows(_join(core, person), rng) for person in (one, other))
+            first, second = (measure(open_persons(rows, schema, key, math.inf)) for rows in tables)
             change = float(norm.measure((first - second)[None])[0])
             if change > best:
                 best, words = change, f"persons with {len(one['id'])} and {len(other['id'])} records"
@@ -429,22 +428,17 @@ def _draw_pairs(pairs: int, relation: Relation, rng: np.random.Generator) -> Ite
 def _draw_person(size: int, rng: np.random.Generator, name: str, *, alike: bool = False) -> Rows:
     size = size or int(rng.integers(1, 12))
     distinct = 1 if alike else size
-    rows: Rows = {
+    return {
         "id": np.array([name] * size, dtype=object),
         "day": rng.integers(0, 3, size),
         "x": np.resize(rng.choice(["a", "b"], distinct), size),
         "y": np.resize(rng.choice(["a", "b", "c"], distinct), size),
         "z": np.resize(rng.choice([-1.0, -0.5, 0.0, 1.0], distinct), size),
     }
-    return rows
 
 
 def _join(core: Rows, person: Rows) -> pa.Table:
     return pa.table({name: pa.array(np.concatenate([core[name], person[name]]).tolist()) for name in core})
-
-
-def _measure(rows: pa.Table, schema: Schema, measure: Measure, key: bytes, rng: np.random.Generator) -> Floats:
-    return measure(open_persons(ShuffledRows(rows, rng), schema, key, math.inf))
 
 
 def _count(table: Table) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -48,15 +49,11 @@ class PublishedClaim:
     statistics: tuple[AuditedStatistic, ...] = ()  # what a sensitivity is stated for
 
 
-def _make_constant(rows: int) -> Callable[[], Rows]:
+def _make_constant(rows: int) -> Rows:
     """Half of the rows are (0, 0), half (1, 0): the second column is constant, until a record (1, 1) comes."""
-
-    def make() -> Rows:
-        core = np.zeros((rows, 2))
-        core[::2, 0] = 1.0
-        return core, np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]])
-
-    return make
+    core = np.zeros((rows, 2))
+    core[::2, 0] = 1.0
+    return core, np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]])
 
 
 def _make_jumping() -> Rows:
@@ -185,7 +182,7 @@ def _claim_constant(
     options: Mapping[str, Setting], statistics: tuple[AuditedStatistic, ...], rows: int = 10**6, word: str = "a million"
 ) -> PublishedClaim:
     words = f"one column is constant, until one record of {word} takes another level there: its block switches in"
-    return PublishedClaim(_make_constant(rows), DataKind.TWO_COLUMNS, words, options, statistics)
+    return PublishedClaim(partial(_make_constant, rows), DataKind.TWO_COLUMNS, words, options, statistics)
 
 
 def _claim_outlier(*statistics: AuditedStatistic) -> PublishedClaim:

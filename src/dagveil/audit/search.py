@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -146,7 +146,11 @@ class TableSearch:
 
     def run(self, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> Found:
         """Search small tables, extreme ones in any case, since most bounds are attained there, random ones, uphill."""
-        self._enumerate(_ENUMERATED_SHARE * pairs)
+        cells = math.prod(self.shape)
+        for n_rows in range(self.fewest_rows, self.most_enumerated + 1):
+            if math.comb(n_rows + cells - 1, n_rows) * cells > _ENUMERATED_SHARE * pairs - self.pairs:
+                break
+            self._try(_all_tables(self.shape, n_rows))
         for size in sizes:
             extremes = _extremes(self.shape, size)
             large = extremes.sum(axis=tuple(range(1, extremes.ndim))) >= self.fewest_rows
@@ -156,13 +160,6 @@ class TableSearch:
         while self.pairs < pairs:
             self._climb(self._try(_draw(self.shape, int(rng.choice(sizes)), rng)), 6)
         return Found(self.best, self.pairs, self.words)
-
-    def _enumerate(self, pairs: float) -> None:
-        cells = math.prod(self.shape)
-        for n_rows in range(self.fewest_rows, self.most_enumerated + 1):
-            if math.comb(n_rows + cells - 1, n_rows) * cells > pairs - self.pairs:
-                return
-            self._try(_all_tables(self.shape, n_rows))
 
     def _try(self, cores: Tables) -> Tables:
         """Try all neighbours that share each of the cores; return the core with the largest change."""
@@ -177,7 +174,7 @@ class TableSearch:
         return top
 
     def _changes(self, cores: Tables) -> Floats:
-        cells, name = len(self._steps), self._name
+        cells = len(self._steps)
         more = (cores[:, None] + self._steps).reshape(-1, *self.shape)
         values = self.measure(more).reshape(len(cores), cells, -1)
         if self.relation is Relation.ADD_REMOVE:
@@ -192,13 +189,10 @@ class TableSearch:
         core, place = np.unravel_index(int(changes.argmax()), changes.shape)
         if changes[core, place] > self.best:
             self.best = float(changes[core, place])
-            a, b = name(left[place]), name(right[place])
+            a, b = (tuple(map(int, np.unravel_index(side[place], self.shape))) for side in (left, right))
             words = f"with and without a record in cell {a}" if a == b else f"with a record in cell {a} or in {b}"
             self.words = f"counts {cores[core].tolist()} {words}"
         return np.asarray(changes.max(axis=1))
-
-    def _name(self, cell: int) -> str:
-        return str(tuple(int(index) for index in np.unravel_index(cell, self.shape)))
 
     def _climb(self, core: Tables, most_steps: int) -> None:
         """Move rows of the core between cells as long as that makes the change larger."""
@@ -258,18 +252,12 @@ def _patterns(x_levels: int, y_levels: int) -> Iterator[Floats]:
         diagonal[np.arange(used), np.arange(used)] = 1.0 / used
         yield diagonal
         yield diagonal[::-1]
-    for level in {0, x_levels - 1}:
-        row = empty.copy()
-        row[level] = 1.0 / y_levels
-        yield row
-    for level in {0, y_levels - 1}:
-        column = empty.copy()
-        column[:, level] = 1.0 / x_levels
-        yield column
-    for cell in product({0, x_levels - 1}, {0, y_levels // 2, y_levels - 1}):
-        point = empty.copy()
-        point[cell] = 1.0
-        yield point
+    rows = [(level, slice(None)) for level in {0, x_levels - 1}]
+    columns = [(slice(None), level) for level in {0, y_levels - 1}]
+    for place in (*rows, *columns, *product({0, x_levels - 1}, {0, y_levels // 2, y_levels - 1})):
+        even = empty.copy()
+        even[place] = 1.0
+        yield even / even.sum()
 
 
 def _draw(shape: tuple[int, ...], n_rows: int, rng: np.random.Generator) -> Tables:
@@ -311,18 +299,16 @@ class Domain(enum.Enum):
     ANY = "any"  # beyond the reach too, infinities and missing values included
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Walks:
-    """Where some searches stand: rows that both tables share, the record, and the one in its place or none."""
+class _Walks(NamedTuple):
+    """Where some searches stand: rows that both tables share, the record, and the one in its place, or no row."""
 
-    cores: Floats
+    cores: Floats  # each (walks, rows, columns)
     records: Floats
-    others: Floats | None
+    others: Floats
 
     def take(self, places: NDArray[np.intp]) -> _Walks:
         """Return some of them, or each several times."""
-        others = None if self.others is None else self.others[places]
-        return _Walks(self.cores[places], self.records[places], others)
+        return _Walks(*(rows[places] for rows in self))
 
 
 @dataclass(slots=True, eq=False)
@@ -361,18 +347,18 @@ class RecordSearch:
     def _start(self, cores: Floats, candidates: Floats) -> tuple[_Walks, Floats]:
         """Try all candidates beside each core; return the worst of each walk."""
         walks, count = candidates.shape[:2]
-        every = np.repeat(np.arange(walks), count)
-        values = self._measure(cores[every], candidates.reshape(walks * count, -1)).reshape(walks, count, -1)
         own = np.arange(walks)
+        every = np.repeat(own, count)
+        values = self._measure(cores[every], candidates.reshape(walks * count, 1, -1)).reshape(walks, count, -1)
         if self.relation is Relation.ADD_REMOVE:
             changes = self.norm.measure(values - self._batch(cores)[:, None])
             place = changes.argmax(axis=1)
-            top = _Walks(cores, candidates[own, place], None)
+            top = _Walks(cores, candidates[own, place, None], cores[:, :0])
         else:
             left, right = np.tril_indices(count, -1)
             changes = self.norm.measure(values[:, left] - values[:, right])
             place = changes.argmax(axis=1)
-            top = _Walks(cores, candidates[own, left[place]], candidates[own, right[place]])
+            top = _Walks(cores, candidates[own, left[place], None], candidates[own, right[place], None])
         self.pairs += changes.size
         reached = changes[own, place]
         self._remember(top, reached)
@@ -390,7 +376,7 @@ class RecordSearch:
             there = changes[np.arange(count), place]
             better = there > reached
             reached = np.where(better, there, reached)
-            walks = _choose(better, top, walks)
+            walks = _Walks(*(np.where(better[:, None, None], *rows) for rows in zip(top, walks, strict=True)))
             self._remember(walks, reached)
             step *= 0.6
 
@@ -402,18 +388,18 @@ class RecordSearch:
             rows = rng.integers(cores.shape[1], size=len(moving))
             cores = cores.copy()
             cores[moving, rows] = self._nudge(cores[moving, rows], step, rng)
-        others = None if walks.others is None else self._nudge(walks.others, step, rng)
+        others = self._nudge(walks.others, step, rng)
         return _Walks(cores, self._nudge(walks.records, step, rng), others)
 
     def _compare(self, walks: _Walks) -> Floats:
         """Return how far the two tables of each walk lie apart."""
-        before = self._batch(walks.cores) if walks.others is None else self._measure(walks.cores, walks.others)
-        changes = self.norm.measure(self._measure(walks.cores, walks.records) - before)
+        before, after = (self._measure(walks.cores, records) for records in (walks.others, walks.records))
+        changes = self.norm.measure(after - before)
         self.pairs += changes.size
         return changes
 
     def _measure(self, cores: Floats, records: Floats) -> Floats:
-        return self._batch(np.concatenate([cores, records[:, None]], axis=1))
+        return self._batch(np.concatenate([cores, records], axis=1))
 
     def _remember(self, walks: _Walks, reached: Floats) -> None:
         place = int(reached.argmax())
@@ -425,14 +411,13 @@ class RecordSearch:
         """Measure the worst pair by the statistic itself, and put it into words."""
         if self._worst is None:
             return self.best
-        core, record = self._worst.cores[0], self._worst.records[0]
-        other = None if self._worst.others is None else self._worst.others[0]
-        before = self.measure(core if other is None else np.vstack([core, other]))
-        what = "is added" if other is None else f"takes the place of {_describe(other)}"
-        self.words = f"{_describe(record)} {what} beside {len(core)} rows"
+        core, record, other = (rows[0] for rows in self._worst)
+        what = f"takes the place of {_describe(other[0])}" if len(other) else "is added"
+        self.words = f"{_describe(record[0])} {what} beside {len(core)} rows"
         if len(core) <= 6:
             self.words += f" {[_describe(row) for row in core]}"
-        self.best = float(self.norm.measure(self.measure(np.vstack([core, record])) - before))
+        after, before = (self.measure(np.vstack([core, rows])) for rows in (record, other))
+        self.best = float(self.norm.measure(after - before))
         return self.best
 
     def _nudge(self, record: Floats, step: float, rng: np.random.Generator) -> Floats:
@@ -465,16 +450,6 @@ class RecordSearch:
         if self.domain is Domain.ANY:
             records += [np.full(d, np.inf), np.full(d, np.nan), np.full(d, 1e300), -1e9 * axes[0]]
         return np.stack(records)
-
-
-def _choose(better: NDArray[np.bool_], one: _Walks, other: _Walks) -> _Walks:
-    """Return the walks of one where that is better, and of the other elsewhere."""
-    others = None if one.others is None or other.others is None else np.where(better[:, None], one.others, other.others)
-    return _Walks(
-        np.where(better[:, None, None], one.cores, other.cores),
-        np.where(better[:, None], one.records, other.records),
-        others,
-    )
 
 
 def _describe(record: Floats) -> str:

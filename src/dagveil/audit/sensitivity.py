@@ -53,8 +53,8 @@ def batch_votes(statistic: Reconciled) -> search.Measure:
 
     def measure(tables: Tables) -> Floats:
         p_values = part_p_values(tables.reshape(-1, 1, *tables.shape[2:]), statistic.test)
-        votes = (p_values <= statistic.part_level).reshape(len(tables), statistic.parts).sum(axis=1)
-        return np.asarray(votes[:, None], dtype=np.float64)
+        votes = (p_values <= statistic.part_level).reshape(len(tables), statistic.parts)
+        return np.asarray(votes.sum(axis=1, keepdims=True), dtype=np.float64)
 
     return measure
 
@@ -148,13 +148,9 @@ def _look_at_statistic(
     **limits: int,
 ) -> Look:
     """Return the search for a statistic of questions, by its own declared sensitivity."""
-
-    def declare(relation: Relation) -> float:
-        return float(statistic.sensitivity(relation, shape))
-
     # a record stays in its part whatever it holds
-    dealt = (parts * shape[0], *shape[1:])
-    return search.look_at_tables(measure, dealt, Norm.LARGEST, declare, sizes, parts=parts, **limits)
+    facts = (parts * shape[0], *shape[1:]), Norm.LARGEST, lambda it: float(statistic.sensitivity(it, shape)), sizes
+    return search.look_at_tables(measure, *facts, parts=parts, **limits)
 
 
 def _look_at_rank(statistic: Statistic, shape: TableShape) -> Look:
@@ -187,24 +183,22 @@ def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
     def declare(relation: Relation) -> float:
         if order == 1:
             return math.sqrt(contingency.margins_squared_sensitivity(relation, levels))
-        asked = list(combinations(names, order))
-        return math.sqrt(
-            contingency.interactions_squared_sensitivity(relation, asked, dict(zip(names, levels, strict=True)))
-        )
+        asked, sizes = list(combinations(names, order)), dict(zip(names, levels, strict=True))
+        return math.sqrt(contingency.interactions_squared_sensitivity(relation, asked, sizes))
 
     return search.look_at_tables(measure, levels, Norm.SQUARES, declare, SIZES)
+
+
+def _look_in_records(make: Callable[[Relation], search.Measure], shape: tuple[int, ...]) -> Look:
+    """Return the search for scores in grid steps, which depend on the relation."""
+    facts = shape, Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
+    return lambda relation, pairs, rng: search.look_at_tables(make(relation), *facts)(relation, pairs, rng)
 
 
 def _look_at_scores(name: str) -> Look:
     """Return the search for scores in records, as a question session computes them."""
     statistic, shape = statistic_named(name, 30), TableShape(2, 2, 2)
-
-    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        measure = batch_scores(statistic, relation, shape)
-        facts = tuple(shape), Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
-        return search.look_at_tables(measure, *facts)(relation, pairs, rng)
-
-    return look
+    return _look_in_records(lambda relation: batch_scores(statistic, relation, shape), tuple(shape))
 
 
 def _look_at_distances(shape: tuple[int, int]) -> Look:
@@ -212,29 +206,23 @@ def _look_at_distances(shape: tuple[int, int]) -> Look:
     sides = [np.linspace(-1.0, 1.0, count) for count in shape]
     move = 3.0 * np.outer(*(side - side.mean() for side in sides))
     expected: list[tuple[float, tuple[float, ...], float]] = [(0.0, (), 0.0), (1.0, (1.0, -5.0), 1.5)]
+    levels = dict(zip("xy", shape, strict=True))
 
-    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        levels = dict(zip("xy", shape, strict=True))
+    def make(relation: Relation) -> search.Measure:
         sensitivity = contingency.interactions_squared_sensitivity(relation, [("x", "y")], levels)
 
         def measure(tables: Tables) -> Floats:
             exact = contingency.centre_counts(tables)
-            ones = np.ones(exact.shape)
+            count, each = len(exact), move * np.ones(exact.shape)
             found = [
-                Expectation(
-                    range(len(exact)),
-                    c * move * ones,
-                    tuple(k * move * ones for k in moves),
-                    np.full(len(exact), slack),
-                )
+                Expectation(range(count), c * each, tuple(k * each for k in moves), np.full(count, slack))
                 for c, moves, slack in expected
             ]
             return np.array([distances_in_records(exact, of, sensitivity) for of in found], float).T
 
-        facts = shape, Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
-        return search.look_at_tables(measure, *facts)(relation, pairs, rng)
+        return measure
 
-    return look
+    return _look_in_records(make, shape)
 
 
 def _look_at_medians(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
@@ -319,10 +307,9 @@ def _question_statistics() -> list[AuditedStatistic]:
 
 def _count_statistics() -> list[AuditedStatistic]:
     squared = "statistics.contingency.counts_squared_sensitivity"
-    tables = _look_at_margins(
-        Norm.SQUARES, LATTICE, lambda relation: math.sqrt(contingency.counts_squared_sensitivity(relation, 3, LATTICE))
-    )
-    charged = {Relation.ADD_REMOVE: math.sqrt(contingency.counts_squared_sensitivity(Relation.ADD_REMOVE, 1, LATTICE))}
+    counted = contingency.counts_squared_sensitivity
+    tables = _look_at_margins(Norm.SQUARES, LATTICE, lambda relation: math.sqrt(counted(relation, 3, LATTICE)))
+    charged = {Relation.ADD_REMOVE: math.sqrt(counted(Relation.ADD_REMOVE, 1, LATTICE))}
     rows = search.look_at_tables(
         lambda tables: LATTICE * tables.sum(axis=(1, 2), dtype=np.float64)[:, None],
         (2, 2),
@@ -330,7 +317,7 @@ def _count_statistics() -> list[AuditedStatistic]:
         lambda relation: charged.get(relation, 0.0),  # where records are replaced, nothing is charged for it
         SIZES,
     )
-    laplace = _look_at_margins(Norm.SIZES, 1, lambda relation: float(contingency.counts_sensitivity(relation, 3)))
+    laplace = _look_at_margins(Norm.SIZES, 1, lambda relation: float(counts_sensitivity(relation, 3)))
     margins = search.join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))])
     pairs = search.join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))])
     triples = search.join_looks([_look_at_centred(levels, 3) for levels in ((2, 2, 2), (2, 3, 4), (2, 2, 2, 2))])
@@ -345,11 +332,6 @@ def _count_statistics() -> list[AuditedStatistic]:
     ]
 
 
-def counted_statistics() -> tuple[AuditedStatistic, ...]:
-    """Return the statistics of counts, and those of questions about counts."""
-    return (*_count_statistics(), *_question_statistics())
-
-
 _SCHEMA: Final = Schema(
     dataset="audit", columns={name: Numeric(bounds=(-1.0, 1.0), bins=3) for name in "ab"}, reviewed=True, public=True
 )
@@ -358,7 +340,7 @@ _PARTS: Final = 3
 _FEWER: Final = 8
 
 
-def shuffled_statistics() -> tuple[AuditedStatistic, ...]:
+def _shuffled_statistics() -> tuple[AuditedStatistic, ...]:
     """Return what would move with an order: the slots, and the parts together, of a source without one."""
     # whatever the relation, one slot takes another value
     slots = _look_less(_count_slots, lambda relation: Relation.REPLACE_ONE, (3 * _SLOTS, _SLOTS, _SLOTS - 2))
@@ -372,9 +354,7 @@ def _look_less(
     count: Callable[[Floats], Floats], moves: Callable[[Relation], Relation], sizes: tuple[int, ...]
 ) -> Look:
     """Return a search with fewer pairs: each takes a table of its own, and several readings of it."""
-    look = look_at_records(
-        count, 2, 1.0, lambda relation: float(counts_sensitivity(moves(relation), 1)), Norm.SIZES, sizes
-    )
+    look = look_at_records(count, 2, 1.0, lambda it: float(counts_sensitivity(moves(it), 1)), Norm.SIZES, sizes)
     return lambda relation, pairs, rng: look(relation, max(1, pairs // _FEWER), rng)
 
 
@@ -393,13 +373,13 @@ def _count_slots(rows: Floats) -> Floats:
 def _count_parts(rows: Floats) -> Floats:
     rng = np.random.default_rng(0)
     parts = _read(rows).split(_PARTS, lambda n_rows: rng.integers(0, _PARTS, n_rows))
-    counts = [part.counts(tuple("ab")).reshape(-1) for part in parts]
-    return np.asarray(np.sum(counts, axis=0), dtype=np.float64)
+    return np.asarray(sum(part.counts(tuple("ab")).reshape(-1) for part in parts), dtype=np.float64)
 
 
 def audited_statistics() -> tuple[AuditedStatistic, ...]:
     """Return the statistics of docs/guarantees.md, all of them."""
-    return (*counted_statistics(), *number_statistics(), *shuffled_statistics(), *person_statistics())
+    counted = *_count_statistics(), *_question_statistics()
+    return (*counted, *number_statistics(), *_shuffled_statistics(), *person_statistics())
 
 
 def search_statistic(statistic: AuditedStatistic, relation: Relation, pairs: int, seed: int = 0) -> Finding:
@@ -407,5 +387,5 @@ def search_statistic(statistic: AuditedStatistic, relation: Relation, pairs: int
     found, declared = statistic.look(relation, pairs, np.random.default_rng(seed))
     # what is declared to be public must not move at all
     ratio = found.change / declared if declared else math.inf if found.change else 0.0
-    facts = statistic.name, statistic.function, relation, found.change, declared, ratio, found.pairs, found.words
-    return Finding(*facts)
+    what = statistic.name, statistic.function, relation
+    return Finding(*what, found.change, declared, ratio, found.pairs, found.words)
