@@ -24,7 +24,7 @@ from dagveil.data.table import Table
 from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteLaplace, Filter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
+from dagveil.privacy.mechanisms.subsampling import SAMPLING_FOR, strengthen
 from dagveil.privacy.noise.source import representable_scale
 from dagveil.privacy.release import NoisyMatrix, Release
 from dagveil.statistics.kernels import kernel_features, root_hsic_sensitivity
@@ -116,8 +116,7 @@ def _read_round(answer: bool, recording: Recording, rounds: AuditedRounds, given
 @lru_cache(maxsize=64)
 def _allow(epsilon: Fraction, rate: Fraction, relation: Relation) -> float:
     """Return what a round may cost on its sub-sample."""
-    sampling = Sampling.POISSON if relation is Relation.ADD_REMOVE else Sampling.WITHOUT_REPLACEMENT
-    return float(epsilon if rate == 1 else strengthen(epsilon, rate, sampling, relation))
+    return float(epsilon if rate == 1 else strengthen(epsilon, rate, SAMPLING_FOR[relation], relation))
 
 
 def _read_sum(base: float) -> Reader:
@@ -207,11 +206,7 @@ READERS: Final[Mapping[str, Door]] = {
     ),
     "interactions": Door(
         _read_releases,
-        (
-            "interactions of pairs",
-            "interactions of three columns",
-            "interactions of persons by weighed records",
-        ),
+        ("interactions of pairs", "interactions of three columns", "interactions of persons by weighed records"),
     ),
     "margins": Door(_read_releases, ("margins",)),
     "magnitudes": Door(_read_releases, ("counts by magnitude",)),

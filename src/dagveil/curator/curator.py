@@ -86,8 +86,7 @@ class Curator:
         """Release the tables of several sets of columns, all together for this share of the run's budget."""
         if not column_sets:
             return ()
-        cells = sum(map(math.prod, table_shapes(self.schema, column_sets)))
-        self._check_cells(label, cells, len(column_sets))
+        self._check_cells(label, table_shapes(self.schema, column_sets))
         return self._release_counts(column_sets, self._table.counts_many(list(column_sets)), share, label)
 
     def interactions(
@@ -100,7 +99,7 @@ class Curator:
 
     def open_pairs(self, pairs: Sequence[tuple[str, str]]) -> PairChoices:
         """Return choices among these pairs, each charged to this curator's filter."""
-        self._check_cells("choices of pairs", sum(map(math.prod, table_shapes(self.schema, pairs))), len(pairs))
+        self._check_cells("choices of pairs", table_shapes(self.schema, pairs))
         return PairChoices(self._table, self.relation, pairs, self._gate)
 
     def margins(
@@ -142,7 +141,7 @@ class Curator:
         rows.check_reach()
         if isinstance(query, FeaturePlan | MixedPlan):
             size = 1 + rows.leading + len(rows.columns)
-            self._check_cells(label, size * (size + 1) // 2, 1)
+            self._check_cells(label, [(size * (size + 1) // 2,)])
         if isinstance(query, MixedPlan):
             self._check_levels(query)
         sensitivity = moments_squared_sensitivity(self.relation, query)
@@ -152,10 +151,8 @@ class Curator:
             scales = query.columns, query.centers, query.reaches
             return release.NoisyFeatureMoments(*scales, query.basis.value, query.degree, *ball, *noisy)
         if isinstance(query, MixedPlan):
-            names = query.levels, query.sizes, query.steps, query.numbers
-            return release.NoisyMixedMoments(
-                *names, query.centers, query.widths, query.degrees, *ball, *noisy, query.marked
-            )
+            names, scales = (query.levels, query.sizes, query.steps), (query.numbers, query.centers, query.widths)
+            return release.NoisyMixedMoments(*names, *scales, query.degrees, *ball, *noisy, query.marked)
         return release.NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
 
     def pair_moments(self, query: MixedPairs, share: Fraction, label: str) -> release.NoisyPairMoments:
@@ -166,7 +163,7 @@ class Curator:
         places = query.places()
         sizes = {name: place.stop - place.start for name, place in places.items()}
         shapes = tuple((sizes[x], sizes[y]) for x, y in query.pairs)
-        self._check_cells(label, sum(map(math.prod, shapes)), len(shapes))
+        self._check_cells(label, shapes)
         self._check_levels(query.plan)
         sensitivity = pair_moments_squared_sensitivity(self.relation, query)
         variance = self._gate.variance_for(sensitivity, share)
@@ -227,9 +224,9 @@ class Curator:
         sensitivity = contingency.counts_squared_sensitivity(self.relation, len(names), lattice)
         variance = self._gate.variance_for(sensitivity, share)
         flat = _flatten(exact)
-        changed: int | None = min(contingency.changed_cells(self.relation, len(names)), len(flat))
-        if self._table.lattice > 1:
-            changed = None  # the records of a person may stand in all cells
+        # the records of a person may stand in all cells
+        own_cells = min(contingency.changed_cells(self.relation, len(names)), len(flat))
+        changed = own_cells if self._table.lattice == 1 else None
         event = DiscreteGaussian(label, len(flat), sensitivity, variance, changed)
         noisy = self._gate.add_gaussian(flat * (lattice // self._table.lattice), event, tuple(names))
         return _cut(names, exact, noisy, lattice, variance)
@@ -258,16 +255,13 @@ class Curator:
             raise MethodError(ONLY_LINEAR)
 
     def _public_rows(self) -> release.NoisyCounts:
-        return release.NoisyCounts(
-            (), (), 1, Fraction(0), (self._gate.release_public(self._table.n_rows, "number of rows"),)
-        )
+        rows = self._gate.release_public(self._table.n_rows, "number of rows")
+        return release.NoisyCounts((), (), 1, Fraction(0), (rows,))
 
     def _levels(self, column_sets: Sequence[tuple[str, ...]]) -> dict[str, int]:
         """Return the levels of these columns, after looking at names and sizes."""
-        levels: dict[str, int] = {}
-        for columns, shape in zip(column_sets, table_shapes(self.schema, column_sets), strict=True):
-            levels.update(zip(columns, shape, strict=True))
-        return levels
+        shapes = zip(column_sets, table_shapes(self.schema, column_sets), strict=True)
+        return {name: size for columns, shape in shapes for name, size in zip(columns, shape, strict=True)}
 
     def _release_centred(
         self, column_sets: Sequence[tuple[str, ...]], sensitivity: Fraction, share: Fraction, label: str
@@ -275,16 +269,15 @@ class Curator:
         """Release centred tables, all equally sharp in counts, where the squared sensitivity is theirs."""
         shapes = table_shapes(self.schema, column_sets)
         sizes = [math.prod(shape) for shape in shapes]
-        self._check_cells(label, sum(sizes), len(sizes))
+        self._check_cells(label, shapes)
         smallest = min(sizes)
         # in units of the smallest table's noise; columns with one level do not move at all
         weighted = sensitivity * smallest**2 or Fraction(1)
         lattice = self._refine_lattice(weighted, share * self.accounting.total)
         least = self._gate.variance_for(weighted * lattice**2, share)
         # every draw has at least its table's share of the least variance
-        variances = {
-            size: self._gate.representable_variance(least * Fraction(size, smallest) ** 2) for size in set(sizes)
-        }
+        widen = self._gate.representable_variance
+        variances = {size: widen(least * Fraction(size, smallest) ** 2) for size in set(sizes)}
         exact = np.concatenate(self._centred(column_sets, shapes, lattice))
         event = DiscreteGaussian(label, len(exact), weighted * lattice**2, least)
         owners = np.repeat(sizes, sizes)
@@ -302,23 +295,23 @@ class Curator:
         asked = [columns for columns in column_sets if columns]
         tables = iter(self._table.counts_many(asked))
         counts = [next(tables) if columns else self._weighed_rows() for columns in column_sets]
-        found: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)] * len(counts)
+        found: dict[int, NDArray[np.int64]] = {}
         finer = lattice // self._table.lattice
         for shape in dict.fromkeys(shapes):
             places = [place for place, other in enumerate(shapes) if other == shape]
             stack = finer * contingency.centre_counts(np.stack([counts[place] for place in places]))
-            for place, flat in zip(places, stack.reshape(len(places), -1), strict=True):
-                found[place] = flat
-        return found
+            found.update(zip(places, stack.reshape(len(places), -1), strict=True))
+        return [found[place] for place in range(len(counts))]
 
     def _check_levels(self, plan: MixedPlan) -> None:
         if self._levels([(name,) for name in plan.levels]) != plan.levels_by_name:
             raise MethodError("the numbers of levels in a mixed plan are not those of the schema; plan it again")
 
-    def _check_cells(self, label: str, cells: int, n_tables: int) -> None:
+    def _check_cells(self, label: str, shapes: Sequence[tuple[int, ...]]) -> None:
+        cells = sum(map(math.prod, shapes))
         if cells > MAX_RELEASED_CELLS:
             raise BudgetError(
-                f"{label}: {n_tables} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "
+                f"{label}: {len(shapes)} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "
                 "group levels in the schema, or leave columns out"
             )
 
@@ -329,16 +322,14 @@ def _flatten(tables: Sequence[np.ndarray]) -> NDArray[np.int64]:
 
 def _cut(
     names: Sequence[tuple[str, ...]],
-    shapes: Sequence[np.ndarray],
+    like: Sequence[np.ndarray],
     noisy: NDArray[np.int64],
     lattice: int,
     variance: Fraction,
 ) -> tuple[release.NoisyCounts, ...]:
     """Cut a long row of noisy values into tables of these shapes."""
-    released = []
-    start = 0
-    for columns, table in zip(names, shapes, strict=True):
-        values = noisy[start : start + table.size].tolist()
-        start += table.size
-        released.append(release.NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
-    return tuple(released)
+    parts = np.split(noisy, np.cumsum([table.size for table in like])[:-1])
+    return tuple(
+        release.NoisyCounts(tuple(columns), table.shape, lattice, variance, tuple(part.tolist()))
+        for columns, table, part in zip(names, like, parts, strict=True)
+    )

@@ -192,12 +192,9 @@ class Gate:
         asked: object,
     ) -> list[int]:
         """Choose positions by the exponential mechanism, one after the other, among those that are allowed next."""
-
-        def draw() -> Integers:
-            chosen = exponential.choose_in_turn(steps, grid, epsilon, count, allowed, self._noise, self.charge, label)
-            return np.array(chosen, dtype=np.int64)
-
-        return [int(position) for position in self._release(draw, asked)]
+        facts = steps, grid, epsilon, count, allowed, self._noise, self.charge, label
+        chosen = self._release(lambda: np.array(exponential.choose_in_turn(*facts), dtype=np.int64), asked)
+        return [int(position) for position in chosen]
 
     def release_median(
         self, values: Integers, bounds: tuple[int, int], epsilon: Fraction, delta: Fraction, label: str, asked: object

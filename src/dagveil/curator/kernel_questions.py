@@ -172,10 +172,8 @@ class KernelQuestions:
         exact = np.array([_to_grid(np.array(one), moved) for one, moved in zip(values, sensitivities, strict=True)])
         each = (*epsilons[:2], epsilons[2] / 2, epsilons[2] / 2)
         scales = [self._gate.representable_scale(RECORD / epsilon) for epsilon in each]
-        events = [
-            DiscreteLaplace(f"{label}, {name}", draws, epsilon)
-            for name, draws, epsilon in zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True)
-        ]
+        draws = zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True)
+        events = [DiscreteLaplace(f"{label}, {name}", count, epsilon) for name, count, epsilon in draws]
         released = self._gate.add_laplace(exact, events, scales, question)
         self.asked += 1
         units = [_raise(moved) / RECORD for moved in sensitivities]

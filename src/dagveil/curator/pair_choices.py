@@ -58,10 +58,7 @@ class PairChoices:
     def choose_forest(
         self, pairs: Sequence[Pair], expected: Sequence[Expectation], count: int, share: Fraction, label: str
     ) -> list[Pair]:
-        """Choose up to so many of these pairs, none of which closes a circle with the others.
-
-        All of it costs this share of the run's budget.
-        """
+        """Choose up to so many of these pairs, none closing a circle with the others, for this share of the budget."""
         if not self._place.keys() >= set(pairs):
             raise BudgetError("a choice among pairs that were not opened; open them first.")
         if sorted(place for one in expected for place in one.places) != list(range(len(pairs))):

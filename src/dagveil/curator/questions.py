@@ -24,7 +24,7 @@ from dagveil.errors import BudgetError
 from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, SubsampledGaussian
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
-from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
+from dagveil.privacy.mechanisms.subsampling import SAMPLING_FOR, strengthen
 from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_squared_sensitivity
 from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
 from dagveil.statistics.statistic import Statistic, TableShape
@@ -117,7 +117,7 @@ class QuestionSession:
         if not 0 < rate <= 1 or not 0 < threshold_share < 1:
             raise BudgetError("rounds need a rate above 0 and at most 1, and a threshold share between 0 and 1.")
         # the mechanism's own epsilon on the sub-sample, whose amplified price is `epsilon`
-        inner = epsilon if rate == 1 else strengthen(epsilon, rate, _SAMPLING[self._relation], self._relation)
+        inner = epsilon if rate == 1 else strengthen(epsilon, rate, SAMPLING_FOR[self._relation], self._relation)
         own = (inner * threshold_share, inner * (1 - threshold_share))
         vector = self._gate.open_sparse_vector(own, RECORD, label, epsilon)
         return ThresholdRounds(self, vector, own, rate)
@@ -167,8 +167,7 @@ class QuestionSession:
 
     def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str, asked: object) -> int:
         self._check_no_round()
-        in_records = [Fraction(score, RECORD) for score in scores]
-        chosen = self._gate.choose(in_records, epsilon, label, asked)
+        chosen = self._gate.choose([Fraction(score, RECORD) for score in scores], epsilon, label, asked)
         self.asked += 1
         return chosen
 
@@ -219,9 +218,6 @@ class ThresholdRounds:
         if below:
             self._sample = None
         return below
-
-
-_SAMPLING = {Relation.ADD_REMOVE: Sampling.POISSON, Relation.REPLACE_ONE: Sampling.WITHOUT_REPLACEMENT}
 
 
 class GradientQuestions:

@@ -22,6 +22,7 @@ class Sampling(enum.Enum):
 
 
 _NEEDED = {Sampling.WITHOUT_REPLACEMENT: Relation.REPLACE_ONE, Sampling.POISSON: Relation.ADD_REMOVE}
+SAMPLING_FOR = {relation: sampling for sampling, relation in _NEEDED.items()}
 
 
 def amplify(budget: Budget, rate: Fraction, sampling: Sampling, relation: Relation) -> Budget:
