@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,28 +95,22 @@ def _clique_move(levels: Sequence[int]) -> Fraction:
     """
     lengths = [_length(count) for count in levels if count > 1]  # a column with one level cannot change
     total = sum(lengths, Fraction(0))
-    moved = Fraction(0)
-    for changed, length in enumerate(lengths):
-        more = total - length - changed
-        if more <= 0:
-            break
-        moved += more
-    return moved
+    added = (total - length - changed for changed, length in enumerate(lengths))
+    return sum(takewhile(lambda more: more > 0, added), Fraction(0))
 
 
 def _pair_layers(pairs: Sequence[tuple[str, str]]) -> list[dict[str, int]]:
     """Return the partners of each column as bits, columns with many first; a pair asked for twice has two layers."""
     frequent = Counter(name for pair in pairs for name in pair).most_common()
-    place = {name: position for position, (name, _) in enumerate(frequent)}
+    bit = {name: 1 << position for position, (name, _) in enumerate(frequent)}
     layers: list[dict[str, int]] = []
     for first, second in pairs:
-        here, there = 1 << place[first], 1 << place[second]
-        partners = next((layer for layer in layers if not layer[first] & there), None)
+        partners = next((layer for layer in layers if not layer[first] & bit[second]), None)
         if partners is None:
-            partners = dict.fromkeys(place, 0)
+            partners = dict.fromkeys(bit, 0)
             layers.append(partners)
-        partners[first] |= there
-        partners[second] |= here
+        partners[first] |= bit[second]
+        partners[second] |= bit[first]
     return layers
 
 

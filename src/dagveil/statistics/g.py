@@ -61,10 +61,9 @@ def tabulate_entropy(cap: int) -> EntropyTable:
     last = min(cap, DENSE_ROWS)
     increments = _round_increments(np.arange(last), 1, floor=0)
     dense = np.concatenate([[0], np.cumsum(increments)])
-    if cap == last:
-        slopes = increments[-1:]
-    else:
-        slopes = _round_increments(np.arange(last, cap, BLOCK), BLOCK, floor=int(increments[-1]))
+    slopes = increments[-1:]
+    if cap > last:
+        slopes = _round_increments(np.arange(last, cap, BLOCK), BLOCK, floor=int(slopes[0]))
     bases = np.concatenate([[0], np.cumsum(BLOCK * slopes[:-1])])
     for array in (dense, bases, slopes):
         array.setflags(write=False)

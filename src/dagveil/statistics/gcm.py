@@ -22,11 +22,7 @@ def gcm_sums(u: Floats, v: Floats, bound: float) -> tuple[float, float]:
 
 
 def gcm_sensitivities(slots: int, bound: float, residual: float = 0.0) -> tuple[float, float]:
-    """Return how far one changed slot moves ΣR and ΣR².
-
-    - `bound`: at which u and v are clipped.
-    - `residual`: how far u and v of the *other* slots may move along.
-    """
+    """Return how far one changed slot moves ΣR and ΣR² if u and v of the *other* slots move by `residual` at most."""
     _check(bound)
     step = min(residual, 2.0 * bound)
     along = bound * step + max(0.0, step * (bound - step))

@@ -53,15 +53,12 @@ class Kendall(WholeTable):
 
 def count_concordance(tables: Tables) -> NDArray[np.int64]:
     """Return concordant minus discordant pairs of each stratum; ties count 0."""
-    pairs: NDArray[np.int64]
     if tables.shape[-2:] == (2, 2):
-        pairs = np.asarray(tables[..., 0, 0] * tables[..., 1, 1] - tables[..., 0, 1] * tables[..., 1, 0])
-        return pairs
+        return np.asarray(tables[..., 0, 0] * tables[..., 1, 1] - tables[..., 0, 1] * tables[..., 1, 0])
     smaller_x = tables.cumsum(axis=-2) - tables
     smaller_both = smaller_x.cumsum(axis=-1) - smaller_x
     larger_y = smaller_x.sum(axis=-1, keepdims=True) - smaller_both - smaller_x
-    pairs = np.asarray((tables * (smaller_both - larger_y)).sum(axis=(-2, -1)))
-    return pairs
+    return np.asarray((tables * (smaller_both - larger_y)).sum(axis=(-2, -1)))
 
 
 def divide_and_sum(tops: NDArray[np.int64], factor: int, bottoms: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -150,9 +150,8 @@ def _median_of_numbers(ordered: Floats) -> float:
     pairs = n_rows * (n_rows - 1) // 2
     if pairs == 0 or ordered[-1] == ordered[0]:
         return 1.0
-    skipped = 0
-    if _count_within(ordered, 0.0) > pairs // 2:
-        skipped = _count_within(ordered, 0.0)
+    equal = _count_within(ordered, 0.0)
+    skipped = equal if equal > pairs // 2 else 0
     lower = skipped + (pairs - skipped + 1) // 2
     upper = skipped + (pairs - skipped) // 2 + 1
     low = _select_distance(ordered, lower)
@@ -182,9 +181,9 @@ BLOCK: Final = 1 << 17  # numbers that a block of permuted features may hold: 1 
 
 
 def root_hsic(features_u: Floats, features_v: Floats, permutations: NDArray[np.intp]) -> Floats:
-    """Return ‖cross-covariance of the features‖ for the pairs as they are, then for each permutation of u.
+    """Return ‖cross-covariance of the features‖ for the pairs as they are, then for each permutation of u, one per row.
 
-    - `permutations`: one per row; slot i of v meets slot permutation[i] of u.
+    Slot i of v meets slot permutation[i] of u.
     """
     slots = len(features_u)
     u = np.ascontiguousarray(features_u - features_u.mean(axis=0))
@@ -206,8 +205,7 @@ def root_hsic_sensitivity(
 ) -> float:
     """Return how far one changed slot moves the root, whatever the permutation (theorems 1 and 3).
 
-    - `residual_u`, `residual_v`: how far the values of the *other* slots may move along, as residuals of a regression
-      do.
+    The residuals are how far the values of the *other* slots may move along, as residuals of a regression do.
     """
     return 2.0 * u.diameter * v.diameter * (slots - 1) / slots**2 + _moving_along(slots, u, v, residual_u, residual_v)
 
