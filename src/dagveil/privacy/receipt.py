@@ -161,25 +161,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self) -> tuple[str, ...]:
         """Say the receipt in plain sentences."""
-        return (
-            *self._promise(),
-            *self._origin(),
-            *self._limits(),
-            *(f"Warning: {warning}." for warning in self.warnings),
+        origin = (
+            f"Whose method: {self.plugin}, a plug-in. {PLUGIN[0].upper()}{PLUGIN[1:]}: dagveil's proofs do not cover "
+            "how it uses the rows."
         )
+        told = (*self._promise(), *((origin,) if self.plugin is not None else ()), *self._limits())
+        return (*told, *(f"Warning: {warning}." for warning in self.warnings))
 
     def to_json(self) -> bytes:
         """Write the receipt as JSON."""
         return encode_json(self)
-
-    def _origin(self) -> tuple[str, ...]:
-        """Say who answers for a method that dagveil does not bring."""
-        if self.plugin is None:
-            return ()
-        return (
-            f"Whose method: {self.plugin}, a plug-in. {PLUGIN[0].upper()}{PLUGIN[1:]}: dagveil's proofs do not cover "
-            "how it uses the rows.",
-        )
 
     def _promise(self) -> tuple[str, ...]:
         if SEEDED in self.warnings and self.calibration is Calibration.SOUND:
@@ -223,7 +214,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         """How two neighbouring tables differ, in words."""
         if not self.per_person:
             return self.relation.words
-        return self.relation.describe(f"one {name_unit(self.unit)}", "with all records", "number of persons")
+        return self.relation.describe(self._one, "with all records", "number of persons")
+
+    @property
+    def _one(self) -> str:
+        return f"one {name_unit(self.unit)}" if self.per_person else "one record"
 
     def _describe_protected(self) -> str:
         if self.per_person:
@@ -241,43 +236,36 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return "" if name_unit(self.unit) in ("row", "record") else f'The schema calls a record "{self.unit}". '
 
     def _likelihood(self, epsilon: Fraction, delta: Fraction) -> str:
-        unit = f"one {name_unit(self.unit)}" if self.per_person else "one record"
-        pair = f"with {unit} as without it"
+        pair = f"with {self._one} as without it"
         if self.relation is Relation.REPLACE_ONE:
-            pair = f"with one value of {unit.replace('one ', 'a ', 1)} as with another"
+            pair = "with one value of a record as with another"
             if self.per_person:
-                pair = f"with the records of {unit} as with those of another"
+                pair = f"with the records of {self._one} as with those of another"
         extra = f", up to an additional probability of {round_up(delta, 4)}" if delta else ""
         return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
 
     def describe_guessing(self) -> str:
         """Say how well anyone can guess."""
-        unit = f"one {name_unit(self.unit)}" if self.per_person else "one record"
         promised = Fraction(self.epsilon), Fraction(self.delta)
-        return describe_guessing(*promised, self.relation, unit, contents_only=self.trust is Trust.NOBODY)
-
-    @property
-    def _rows(self) -> str:
-        return "persons" if self.per_person else "rows"
+        return describe_guessing(*promised, self.relation, self._one, contents_only=self.trust is Trust.NOBODY)
 
     def _limits(self) -> tuple[str, ...]:
-        facts = "; ".join(self.public_facts) or "none"
-        rows = (
-            "" if self.nominal_rows is None else f" The nominal number of {self._rows}, {self.nominal_rows}, is public."
-        )
+        facts = f"{'; '.join(self.public_facts) or 'none'}."
+        if self.nominal_rows is not None:
+            rows = "persons" if self.per_person else "rows"
+            facts += f" The nominal number of {rows}, {self.nominal_rows}, is public."
         if not self.guaranteed:
-            return (f"Public facts: {facts}.{rows}",)
+            return (f"Public facts: {facts}",)
         if self.trust is Trust.NOBODY:
             return (
-                f"Assumed public: {facts}.{rows}",
+                f"Assumed public: {facts}",
                 "Not promised: secrecy of these public facts, of patterns that hold without any single record, or of "
                 "who reported, from where and when. Whoever reports again spends epsilon again.",
             )
         return (
-            f"Assumed public: {facts}.{rows}",
+            f"Assumed public: {facts}",
             "Not promised: secrecy of these public facts, or of patterns that hold without any single "
-            f"{name_unit(self.unit) if self.per_person else 'record'}. Other "
-            "releases from the same data add to this epsilon.",
+            f"{self._one.removeprefix('one ')}. Other releases from the same data add to this epsilon.",
         )
 
 

@@ -44,7 +44,7 @@ def renyi_cost(event: Event, order: int) -> Fraction | None:
 def subsampled_cost(rate: Fraction, ratio: Fraction, order: int) -> Fraction:
     """Divergence of Gaussian noise on a fresh Poisson sub-sample (Mironov et al. 2019); ratio = variance/Δ²."""
     checked_order(order)
-    _check_rate(rate)
+    _check_plan(rate)
     if ratio * EXTREME < 1:
         raise InvalidBudgetError("the noise is far below the sensitivity, nothing would be private; add noise.")
     if (1 - rate) * EXTREME < 1:
@@ -87,9 +87,7 @@ def epsilon_of_renyi(total: Fraction, order: int, delta: Fraction) -> Fraction:
 @lru_cache(maxsize=4096)
 def smallest_ratio(budget: Budget, rate: Fraction, questions: int, order: int) -> Fraction:
     """Return the smallest ratio of variance to squared sensitivity with which all questions fit, rounded up."""
-    _check_rate(rate)
-    if questions < 1:
-        raise BudgetError(f"a plan has at least 1 question, not {questions}.")
+    _check_plan(rate, questions)
     each = renyi_of(budget, order) / questions
     low, high = 0, 1
     while subsampled_cost(rate, Fraction(high, RATIO_GRID), order) > each:
@@ -109,9 +107,7 @@ def smallest_ratio(budget: Budget, rate: Fraction, questions: int, order: int) -
 @lru_cache(maxsize=4096)
 def best_order(budget: Budget, rate: Fraction, questions: int) -> int:
     """Return the order at which so many sub-sampled questions need the least noise, from public figures only."""
-    _check_rate(rate)
-    if questions < 1:
-        raise BudgetError(f"a plan has at least 1 question, not {questions}.")
+    _check_plan(rate, questions)
     coarse = _best_among(_CANDIDATES, budget, rate, questions)
     if coarse is None:
         raise BudgetError(f"no order up to {MOST_ORDER} leaves room under {budget.words}; raise epsilon or delta.")
@@ -156,9 +152,11 @@ def _conversion(order: int, delta: Fraction) -> float:
     return math.log1p(-1 / order) - (math.log(order) + log_delta) / (order - 1)
 
 
-def _check_rate(rate: Fraction) -> None:
+def _check_plan(rate: Fraction, questions: int = 1) -> None:
     if not 0 < rate <= 1:
         raise InvalidBudgetError(f"a sampling rate must be above 0 and at most 1, not {float(rate):.3g}.")
+    if questions < 1:
+        raise BudgetError(f"a plan has at least 1 question, not {questions}.")
 
 
 @lru_cache(maxsize=256)

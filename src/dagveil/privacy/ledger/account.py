@@ -9,7 +9,7 @@ import enum
 import unicodedata
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError
 from dagveil.privacy.budget import (
@@ -38,8 +38,7 @@ class Composition(enum.Enum):
     SUM = "sum"  # a run fits if the sums of epsilon and of delta fit
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """What runs add up to: epsilon and delta plainly, rho and failure as approximate zero-concentrated privacy."""
 
     epsilon: Fraction = Fraction(0)
@@ -49,12 +48,7 @@ class Totals:
 
     def plus(self, other: Totals, times: int = 1) -> Totals:
         """Add what other runs bring, or take it away with -1."""
-        return Totals(
-            self.epsilon + times * other.epsilon,
-            self.delta + times * other.delta,
-            self.rho + times * other.rho,
-            self.failure + times * other.failure,
-        )
+        return Totals(*(mine + times * added for mine, added in zip(self, other, strict=True)))
 
 
 def price_run(budget: Budget, accounting: str) -> Totals:
@@ -288,10 +282,8 @@ class Account:
 
     def share(self, analyst: str) -> Share:
         """Return what one analyst has spent."""
-        for share in self.shares:
-            if share.analyst == analyst:
-                return share
-        return Share(analyst, None, Spending())
+        nothing = Share(analyst, None, Spending())
+        return next((share for share in self.shares if share.analyst == analyst), nothing)
 
     @property
     def words(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,13 +42,13 @@ class LedgerEngine:
         """Whether the ledger is an SQLite file."""
         return self.engine.dialect.name == "sqlite"
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> AbstractContextManager[Connection]:
         """One durable transaction that may write; SQLite takes its write lock at once."""
-        with self._explained(), self.engine.connect() as plain:
-            connection = plain.execution_options(**self._write_options())
-            with connection.begin():
-                yield connection
+        # whatever the server's default is: after waiting for a row's lock the sums must see what the other one wrote,
+        # and a snapshot from before the lock would not
+        return self._begin(
+            {"dagveil_begin": "BEGIN IMMEDIATE"} if self.is_sqlite else {"isolation_level": "READ COMMITTED"}
+        )
 
     @contextmanager
     def stating(self) -> Iterator[Connection]:
@@ -56,17 +56,12 @@ class LedgerEngine:
         with self._explained(), self.engine.connect() as plain:
             yield plain.execution_options(isolation_level="AUTOCOMMIT")
 
-    def _write_options(self) -> dict[str, Any]:
-        if self.is_sqlite:
-            return {"dagveil_begin": "BEGIN IMMEDIATE"}
-        # whatever the server's default is: after waiting for a row's lock the sums must see what the other one wrote,
-        # and a snapshot from before the lock would not
-        return {"isolation_level": "READ COMMITTED"}
+    def reading(self) -> AbstractContextManager[Connection]:
+        """One transaction that sees a single state of the ledger."""
+        return self._begin({} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"})
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """One transaction that sees a single state of the ledger."""
-        options: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+    def _begin(self, options: dict[str, Any]) -> Iterator[Connection]:
         with self._explained(), self.engine.connect() as plain:
             connection = plain.execution_options(**options)
             with connection.begin():

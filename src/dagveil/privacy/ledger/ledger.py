@@ -92,9 +92,11 @@ class Ledger(abc.ABC):
         """Set what one analyst may spend on a data set, or lift it; not below what they spent. For the owner only."""
         dataset = check_name(dataset)
         with self._writing(dataset) as (books, append):
-            account = books.account(dataset)
-            allowed = allow_analyst(account, limit)
-            if allowed is not None:
+            account, allowed = books.account(dataset), None
+            if limit is not None:
+                # runs count as in the data set's own budget
+                rule = Composition.SUM if account.lifetime is None else account.lifetime.composition
+                allowed = Allowance.of(limit, rule)
                 admit_limit(account, analyst, allowed)
             append(log.EntryKind.LIMIT, dataset, None, log.limit_body(log.check_analyst(analyst), allowed))
 
@@ -217,13 +219,6 @@ def allow(account: Account, budget: Budget, composition: Composition | None) -> 
     chosen = account.lifetime is not None and (account.lifetime.budget.delta > 0 or account.spending.counted.epsilon)
     kept = account.lifetime.composition if account.lifetime is not None and chosen else Composition.CONCENTRATED
     return Allowance.of(budget, composition or kept)
-
-
-def allow_analyst(account: Account, limit: Budget | None) -> Allowance | None:
-    """Return what a limit allows, where runs count as in the data set's own budget."""
-    if limit is None:
-        return None
-    return Allowance.of(limit, Composition.SUM if account.lifetime is None else account.lifetime.composition)
 
 
 def closed_run(run_id: int) -> LedgerError:

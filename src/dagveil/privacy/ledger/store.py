@@ -19,15 +19,7 @@ from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger import entries as log
-from dagveil.privacy.ledger.account import (
-    Account,
-    RunRecord,
-    Terms,
-    admit,
-    check_name,
-    price_run,
-    tidy_name,
-)
+from dagveil.privacy.ledger.account import Account, RunRecord, Terms, admit, check_name, price_run, tidy_name
 from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, LedgerEngine, open_engine
 from dagveil.privacy.ledger.ledger import Append, Ledger, LedgerRun, closed_run, system_user
@@ -94,8 +86,7 @@ def find_alteration(connection: sa.Connection) -> str | None:
     """Say what in an SQLite file is not as this program makes it: a trigger, a table, a type; None if all is."""
     if connection.dialect.name != "sqlite":
         return None
-    listing = sa.text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-    found = {str(row.name): str(row.sql) for row in connection.execute(listing)}
+    found = _list_objects(connection)
     for name in sorted(found.keys() | _as_made().keys()):
         if found.get(name) != _as_made().get(name):
             what = "is missing" if name not in found else "was added" if name not in _as_made() else "was changed"
@@ -122,8 +113,12 @@ def _as_made() -> dict[str, str]:
     """Return what a new SQLite ledger holds."""
     with sa.create_engine("sqlite://").connect() as connection:
         create_tables(connection)
-        listing = connection.execute(sa.text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
-        return {str(row.name): str(row.sql) for row in listing}
+        return _list_objects(connection)
+
+
+def _list_objects(connection: sa.Connection) -> dict[str, str]:
+    listing = connection.execute(sa.text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    return {str(row.name): str(row.sql) for row in listing}
 
 
 def memory_of(place: str) -> Path:

@@ -3,8 +3,3 @@
 Every source offers the same draws and realises the same scales, so a result does not depend on which one drew it.
 Only sources fed by the operating system are private; a seeded source says so wherever it goes.
 """
-
-from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.noise.source import NoiseSource
-
-__all__ = ["NoiseKind", "NoiseSource", "noise_source"]
