@@ -88,7 +88,8 @@ class TestCertificate:
         attack = msgspec.structs.replace(certificate.attacks[0], bound=1.5)
         line = msgspec.structs.replace(certificate.statistics[0], ratio=1.2)
         twin = make_method("wrong relation", ask_with_wrong_relation)
-        replay = ReplayLine.of(replay_method(twin, make_pair(DataKind.LEVELS, Relation.REPLACE_ONE), BUDGET))
+        found = replay_method(twin, make_pair(DataKind.LEVELS, Relation.REPLACE_ONE), BUDGET)
+        replay = msgspec.convert(found, ReplayLine, from_attributes=True)
         member = msgspec.structs.replace(certificate.memberships[0], advantage_low=0.9)
         broken = msgspec.structs.replace(
             certificate, attacks=(attack,), statistics=(line,), replays=(replay,), memberships=(member,)

@@ -110,7 +110,7 @@ class TestCases:
         method = METHODS[name]
         for case in attack_cases(method, Effort.QUICK, {}):
             replay = replay_method(method, make_pair(case.kind, case.relation), BUDGET, case.options)
-            assert replay.holds
+            assert not replay.violations
             assert replay.largest > NOT_FULL.get((name, case.relation), 0.93)
 
     def test_ordinary_tables_and_slow_methods_have_fewer_runs(self) -> None:

@@ -110,9 +110,8 @@ def distinguish(first: Floats, second: Floats, names: tuple[str, ...], delta: fl
 
 
 def _choose(first: Floats, second: Floats, names: tuple[str, ...], delta: float) -> _Event:
-    width = first.shape[1]
-    candidates = [(np.eye(width)[place], names[place]) for place in range(width)]
-    if width > 1:
+    candidates = list(zip(np.eye(first.shape[1]), names, strict=True))
+    if len(candidates) > 1:
         candidates.append((_fit_score(first, second), "a linear score of all features"))
     events = [_choose_threshold(first, second, weights, name, delta) for weights, name in candidates]
     return max(events, key=lambda event: event.promise)
@@ -245,36 +244,30 @@ def measure_auc(members: Floats, others: Floats, confidence: float = CONFIDENCE)
     over_others = (both[:m] - rankdata(members)) / n
     under_members = 1.0 - (both[m:] - rankdata(others)) / m
     area = float(over_others.mean())
-    spread = math.sqrt(_variance(over_others) / m + _variance(under_members) / n)
-    reach = float(ndtri(0.5 + confidence / 2.0)) * spread
+    spreads = [
+        (float(part.var(ddof=1)) if len(part) > 1 else 0.25) / len(part) for part in (over_others, under_members)
+    ]
+    reach = float(ndtri(0.5 + confidence / 2.0)) * math.sqrt(sum(spreads))
     return Interval(area, max(0.0, area - reach), min(1.0, area + reach))
-
-
-def _variance(values: Floats) -> float:
-    return float(values.var(ddof=1)) if len(values) > 1 else 0.25
 
 
 def choose_threshold(members: Floats, others: Floats) -> float:
     """Return the score from which on a record is best called a member."""
     thresholds = np.unique(np.concatenate([members, others]))
-    gains = _share_above(members, thresholds) - _share_above(others, thresholds)
+    below = [np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores) for scores in (members, others)]
+    gains = (1.0 - below[0]) - (1.0 - below[1])
     return float(thresholds[int(gains.argmax())])
-
-
-def _share_above(scores: Floats, thresholds: Floats) -> Floats:
-    return 1.0 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
 
 
 def measure_advantage(members: Floats, others: Floats, threshold: float, confidence: float = CONFIDENCE) -> Interval:
     """Return true less false positive rate at a threshold chosen elsewhere, by Clopper and Pearson's bounds."""
-    rates, lows, highs = [], [], []
+    found = []
     for scores in (members, others):
         hits = int((scores >= threshold).sum())
-        low, high = find_rates(hits, len(scores), (1.0 + confidence) / 2.0)
-        rates.append(hits / len(scores))
-        lows.append(float(low))
-        highs.append(float(high))
-    return Interval(rates[0] - rates[1], lows[0] - highs[1], highs[0] - lows[1])
+        ends = find_rates(hits, len(scores), (1.0 + confidence) / 2.0)
+        found.append(Interval(hits / len(scores), *map(float, ends)))
+    yes, no = found
+    return Interval(yes.value - no.value, yes.low - no.high, yes.high - no.low)
 
 
 def fit_logistic(features: Floats, is_member: NDArray[np.bool_]) -> Floats:
@@ -409,11 +402,7 @@ def membership_options(method: Method, options: Mapping[str, neighbours.Setting]
 
 def membership_kind(method: Method) -> neighbours.DataKind:
     """Return the kind of tables that trials are drawn from."""
-    return next(
-        kind
-        for kind in neighbours.fitting_kinds(method)
-        if kind in (neighbours.DataKind.LEVELS, neighbours.DataKind.NUMBERS)
-    )
+    return next(iter(neighbours.ordinary_kinds(method)))
 
 
 def infer_membership(

@@ -11,7 +11,6 @@ import msgspec
 
 from dagveil.audit.attacks import Membership
 from dagveil.audit.neighbours import DataKind, Setting
-from dagveil.audit.replay import Replay
 from dagveil.audit.runs import Conduct
 from dagveil.audit.search import Effort, Finding
 from dagveil.errors import DataError
@@ -42,7 +41,7 @@ class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplayLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One replay: how many questions, the furthest movement, and what was wrong."""
+    """One replay, as of a `Replay`: how many questions, the furthest movement, and what was wrong."""
 
     kind: DataKind
     relation: Relation
@@ -50,11 +49,6 @@ class ReplayLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     largest: float
     where: str
     violations: tuple[str, ...]
-
-    @classmethod
-    def of(cls, replay: Replay) -> ReplayLine:
-        """Write a replay down."""
-        return cls(replay.kind, replay.relation, replay.questions, replay.largest, replay.where, replay.violations)
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,10 +21,10 @@ from dagveil.audit.attacks import (
 )
 from dagveil.audit.certificate import CERTIFICATE_VERSION, AttackLine, Certificate, ReplayLine
 from dagveil.audit.doors import READERS
-from dagveil.audit.published import PublishedAttacker, make_published_pair, published_case, published_claim
+from dagveil.audit.published import PublishedAttacker, published_case, published_claim
 from dagveil.audit.replay import Replay, replay_method
 from dagveil.audit.runs import AttackJob, BlockStore, attacker_for, choose_conduct, collect_runs, work_through
-from dagveil.audit.search import AuditedStatistic, Effort, Finding
+from dagveil.audit.search import Effort, Finding
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.method import Method
@@ -84,14 +84,13 @@ def examine_method(
         plan.progress("replays", done, len(places))
         replays.append(replay_method(method, neighbours.make_pair(kind, relation), budget, chosen, plan.seed))
     plan.progress("replays", len(places), len(places))
-    statistics = statistics_behind(method, replays, chosen)
     attacks = [attack_case(method, budget, case, plan) for case in neighbours.attack_cases(method, plan.effort, chosen)]
     tried = method, budget, chosen, plan, calibration
     return _certify(
         *tried,
         relations=tuple(dict.fromkeys(relation for _, relation in places)),
-        replays=tuple(ReplayLine.of(replay) for replay in replays),
-        statistics=search_in_parallel([one.name for one in statistics], None, plan),
+        replays=tuple(msgspec.convert(replay, ReplayLine, from_attributes=True) for replay in replays),
+        statistics=search_in_parallel(statistics_behind(method, replays, chosen), None, plan),
         attacks=tuple(attacks),
         memberships=tuple(_infer(method, budget, chosen, plan)),
     )
@@ -126,7 +125,8 @@ def examine_published(
     """Audit one reading of a publication against what it states and its runs report."""
     case = published_case(method, options)
     job = _make_job(method, case, budget, plan.seed, calibration)
-    attacker = PublishedAttacker(method, make_published_pair(method.name), budget, case.options, calibration)
+    attacker = attacker_for(job)
+    assert isinstance(attacker, PublishedAttacker)
     runs = plan.runs or max(plan.effort.slow_runs, 1000)
     first, second = collect_runs(job, runs, plan.store, plan.workers, _named(plan.progress, job))
     attack = distinguish(first, second, attacker.names, attacker.reported_delta())
@@ -193,15 +193,13 @@ def _make_job(
     return AttackJob(method.name, case.kind, case.relation, *amounts, options, seed, calibration)
 
 
-def statistics_behind(
-    method: Method, replays: list[Replay], options: Mapping[str, neighbours.Setting]
-) -> tuple[AuditedStatistic, ...]:
-    """Return the statistics whose sensitivity the method relied on: those of its doors, and the one of its settings."""
+def statistics_behind(method: Method, replays: list[Replay], options: Mapping[str, neighbours.Setting]) -> set[str]:
+    """Name the statistics whose sensitivity the method relied on: those of its doors, and the one of its settings."""
     wanted = {name for replay in replays for door, _ in replay.doors for name in READERS[door].statistics}
     statistic = getattr(method.read_settings(options), "statistic", None)
     if isinstance(statistic, str):
         wanted.add(NAMES_OF_STATISTICS.get(statistic, statistic))
-    return tuple(one for one in audited_statistics() if one.name in wanted)
+    return wanted
 
 
 class SearchTask(msgspec.Struct, frozen=True):
@@ -221,7 +219,7 @@ def run_search(task: SearchTask) -> Finding:
     return search_statistic(statistic, task.relation, task.pairs, task.seed)
 
 
-def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) -> tuple[Finding, ...]:
+def search_in_parallel(names: Container[str], published: str | None, plan: Plan) -> tuple[Finding, ...]:
     """Search the worst neighbours of several statistics, under every relation that they are declared for."""
     known = audited_statistics() if published is None else published_claim(published).statistics
     tasks = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -108,24 +109,26 @@ def make_pair(kind: DataKind, relation: Relation, rows: int | None = None) -> Pa
 def fitting_kinds(method: Method) -> tuple[DataKind, ...]:
     """Return what kinds of columns a method takes."""
     # many levels change what is released, not what is asked
-    kinds = [kind for kind in DataKind if kind is not DataKind.MANY_LEVELS or method.release is not None]
+    left_out = {DataKind.MANY_LEVELS} if method.release is None else set()
     # a block is for methods that ask one question about counts after the other
-    asks = method.ask is not None and not fitting_relations(method, DataKind.NUMBERS)
-    kinds = [kind for kind in kinds if kind is not DataKind.BLOCK or asks]
-    return tuple(kind for kind in kinds if fitting_relations(method, kind))
+    if method.ask is None or fitting_relations(method, DataKind.NUMBERS):
+        left_out.add(DataKind.BLOCK)
+    return tuple(kind for kind in DataKind if kind not in left_out and fitting_relations(method, kind))
+
+
+def ordinary_kinds(method: Method) -> tuple[DataKind, ...]:
+    """Return those of them in which one record moves little."""
+    return tuple(kind for kind in fitting_kinds(method) if kind in (DataKind.LEVELS, DataKind.NUMBERS))
 
 
 def fitting_relations(method: Method, kind: DataKind) -> tuple[Relation, ...]:
     """Return the relations that a method can promise something for."""
-    return tuple(relation for relation in Relation if _accepts(method, make_schema(kind, relation, kind.shared_rows)))
-
-
-def _accepts(method: Method, schema: Schema) -> bool:
-    try:
-        method.check(schema, Knowledge.none())
-    except MethodError:
-        return False
-    return True
+    accepted = []
+    for relation in Relation:
+        with suppress(MethodError):
+            method.check(make_schema(kind, relation, kind.shared_rows), Knowledge.none())
+            accepted.append(relation)
+    return tuple(accepted)
 
 
 def make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
@@ -249,17 +252,10 @@ class Case:
 
 def attack_cases(method: Method, effort: Effort, options: Mapping[str, Setting]) -> tuple[Case, ...]:
     """Return the sharp cases; ordinary tables too in a full audit, or where there are none. Given settings win."""
-    cases = [
-        Case(kind, relation, {**chosen, **options})
-        for kind, chosen in ((DataKind(case.kind), case.options) for case in method.sharp)
-        for relation in fitting_relations(method, kind)
-    ]
-    ordinary = [kind for kind in fitting_kinds(method) if kind in (DataKind.LEVELS, DataKind.NUMBERS)]
-    if effort is Effort.FULL or not cases:
-        cases += [
-            Case(kind, relation, dict(options)) for kind in ordinary[:1] for relation in fitting_relations(method, kind)
-        ]
-    return tuple(cases)
+    tried = [(DataKind(case.kind), {**case.options, **options}) for case in method.sharp]
+    if effort is Effort.FULL or not any(fitting_relations(method, kind) for kind, _ in tried):
+        tried += [(kind, dict(options)) for kind in ordinary_kinds(method)[:1]]
+    return tuple(Case(kind, relation, chosen) for kind, chosen in tried for relation in fitting_relations(method, kind))
 
 
 def is_slow(method: Method) -> bool:

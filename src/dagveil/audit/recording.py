@@ -97,16 +97,15 @@ class RecordedNoise:
     def _choose(self, draw: Callable[[], NDArray[Any]], size: int, new: int | bool) -> NDArray[Any]:
         if self._is_free:
             return draw()
-        chosen = draw() if self._waiting is None else self._play(size, new)
+        if self._waiting is None:
+            chosen = draw()
+        else:
+            recorded = next(self._waiting, None)
+            if recorded is None or abs(len(recorded) - size) > 1:
+                raise Divergence(f"the run asked for {size} random choices that the recording does not have")
+            chosen = np.append(recorded, recorded.dtype.type(new))[:size]
         self.luck.append(chosen.copy())
         return chosen
-
-    def _play(self, size: int, new: int | bool) -> NDArray[Any]:
-        assert self._waiting is not None
-        recorded = next(self._waiting, None)
-        if recorded is None or abs(len(recorded) - size) > 1:
-            raise Divergence(f"the run asked for {size} random choices that the recording does not have")
-        return np.append(recorded, recorded.dtype.type(new))[:size] if len(recorded) < size else recorded[:size].copy()
 
     def _draw(
         self, law: NoiseLaw, draw: Callable[[Fraction, int], NDArray[np.int64]], width: Fraction, size: int
@@ -187,11 +186,6 @@ class Recording:
         self.answer_scales: list[float] = []
 
     @property
-    def is_played(self) -> bool:
-        """Whether this is a replay."""
-        return self._played is not None
-
-    @property
     def expected(self) -> Exchange | None:
         """The exchange on the recording that comes next, on a replay."""
         place = len(self.exchanges)
@@ -227,7 +221,7 @@ class Recording:
             _check_refusal(door, expected, str(refusal))
             raise
         exact = read(answer, self)
-        if not self.is_played and exact.rule in _NOTED:
+        if self._played is None and exact.rule in _NOTED:
             # notes are exact numbers that nobody outside is told
             exact = Exact(exact.rule)
         self._close(door, asked, answer, exact, None)
@@ -253,7 +247,7 @@ class Recording:
 
     def _start(self, door: str, asked: tuple[Any, ...]) -> Exchange | None:
         expected = self.expected
-        if self.is_played:
+        if self._played is not None:
             if expected is None:
                 raise Divergence(f"question {len(self.exchanges) + 1} ({door}) was not asked on the first table")
             if expected.door != door or expected.asked != asked:

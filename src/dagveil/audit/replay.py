@@ -70,12 +70,7 @@ class Replay:
     largest: float  # the furthest that an exact answer moved, as a part of what was declared
     where: str  # the door of that answer
     doors: tuple[tuple[str, float], ...]  # the furthest movement at each
-    violations: tuple[str, ...]  # what breaks the guarantee, in words
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing was found."""
-        return not self.violations
+    violations: tuple[str, ...]  # what breaks the guarantee, in words; empty if it holds
 
 
 def replay_method(
@@ -102,16 +97,15 @@ def replay_method(
             replays.append(recording.exchanges)
     doors: dict[str, float] = {}  # the furthest movement at each door that answers
     if len(replays) == 2:
-        violations += find_unpaid(replays[0])
-        violations += _find_differences(*replays)
+        violations += [*find_unpaid(replays[0]), *_find_differences(*replays)]
         for one, other in zip(*replays, strict=True):
             if one.exact.rule is not Rule.NOTHING:
                 doors[one.door] = max(doors.get(one.door, 0.0), measure_movement(one, other))
     for door, part in doors.items():
         if part > 1.0 + ROUNDING:
             violations.append(f"{door}: an exact answer moved by {part:.4g} of what its charge covers")
-    where = max(doors, key=lambda door: doors[door], default="")
-    moved = doors.get(where, 0.0), where, tuple(doors.items())
+    where, largest = max(doors.items(), key=lambda moved: moved[1], default=("", 0.0))
+    moved = largest, where, tuple(doors.items())
     return Replay(method.name, pair.relation, pair.kind, len(recorded.exchanges), *moved, tuple(violations))
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -252,9 +252,9 @@ def _patterns(x_levels: int, y_levels: int) -> Iterator[Floats]:
         diagonal[np.arange(used), np.arange(used)] = 1.0 / used
         yield diagonal
         yield diagonal[::-1]
-    rows = [(level, slice(None)) for level in {0, x_levels - 1}]
+    rows: list[Any] = [(level, slice(None)) for level in {0, x_levels - 1}]
     columns = [(slice(None), level) for level in {0, y_levels - 1}]
-    for place in (*rows, *columns, *product({0, x_levels - 1}, {0, y_levels // 2, y_levels - 1})):
+    for place in [*rows, *columns, *product({0, x_levels - 1}, {0, y_levels // 2, y_levels - 1})]:
         even = empty.copy()
         even[place] = 1.0
         yield even / even.sum()

@@ -149,8 +149,10 @@ def _look_at_statistic(
 ) -> Look:
     """Return the search for a statistic of questions, by its own declared sensitivity."""
     # a record stays in its part whatever it holds
-    facts = (parts * shape[0], *shape[1:]), Norm.LARGEST, lambda it: float(statistic.sensitivity(it, shape)), sizes
-    return search.look_at_tables(measure, *facts, parts=parts, **limits)
+    dealt = (parts * shape[0], *shape[1:])
+    return search.look_at_tables(
+        measure, dealt, Norm.LARGEST, lambda it: float(statistic.sensitivity(it, shape)), sizes, parts=parts, **limits
+    )
 
 
 def _look_at_rank(statistic: Statistic, shape: TableShape) -> Look:
