@@ -7,7 +7,7 @@ of the table only from a public model; how well an (epsilon, delta) promise lets
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
@@ -394,7 +394,7 @@ def run_trials(block: MemberBlock) -> Rows:
     return tuple(suspect.try_once(number) for number in range(block.number * BLOCK, (block.number + 1) * BLOCK))
 
 
-def membership_options(method: Method, options: Mapping[str, neighbours.Setting]) -> dict[str, neighbours.Setting]:
+def membership_options(method: Method, options: neighbours.Options) -> dict[str, neighbours.Setting]:
     """Return the settings of the trials: those that concentrate the budget, below those that are given."""
     sharp = next((dict(case.options) for case in method.sharp), {})
     return {**sharp, **options}

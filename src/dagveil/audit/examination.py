@@ -63,7 +63,7 @@ class Plan:
 def examine_method(
     method: Method,
     budget: Budget,
-    options: Mapping[str, neighbours.Setting] | None = None,
+    options: neighbours.Options | None = None,
     plan: Plan | None = None,
     *,
     calibration: Calibration = Calibration.SOUND,
@@ -97,12 +97,7 @@ def examine_method(
 
 
 def _certify(
-    method: Method,
-    budget: Budget,
-    options: Mapping[str, neighbours.Setting],
-    plan: Plan,
-    calibration: Calibration,
-    **found: Any,
+    method: Method, budget: Budget, options: neighbours.Options, plan: Plan, calibration: Calibration, **found: Any
 ) -> Certificate:
     return Certificate(
         format="dagveil-audit",
@@ -120,7 +115,7 @@ def _certify(
 
 
 def examine_published(
-    method: Method, budget: Budget, options: Mapping[str, neighbours.Setting], plan: Plan, calibration: Calibration
+    method: Method, budget: Budget, options: neighbours.Options, plan: Plan, calibration: Calibration
 ) -> Certificate:
     """Audit one reading of a publication against what it states and its runs report."""
     case = published_case(method, options)
@@ -174,7 +169,7 @@ def _attack(job: AttackJob, runs: int, plan: Plan) -> Attack:
     return distinguish(first, second, attacker_for(job).names, float(job.budget.delta))
 
 
-def _infer(method: Method, budget: Budget, options: Mapping[str, neighbours.Setting], plan: Plan) -> list[Membership]:
+def _infer(method: Method, budget: Budget, options: neighbours.Options, plan: Plan) -> list[Membership]:
     kind = membership_kind(method)
     trials = plan.trials or (plan.effort.slow_trials if neighbours.is_slow(method) else plan.effort.trials)
     lines: list[Membership] = []
@@ -193,7 +188,7 @@ def _make_job(
     return AttackJob(method.name, case.kind, case.relation, *amounts, options, seed, calibration)
 
 
-def statistics_behind(method: Method, replays: list[Replay], options: Mapping[str, neighbours.Setting]) -> set[str]:
+def statistics_behind(method: Method, replays: list[Replay], options: neighbours.Options) -> set[str]:
     """Name the statistics whose sensitivity the method relied on: those of its doors, and the one of its settings."""
     wanted = {name for replay in replays for door, _ in replay.doors for name in READERS[door].statistics}
     statistic = getattr(method.read_settings(options), "statistic", None)

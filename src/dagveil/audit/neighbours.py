@@ -239,6 +239,7 @@ def read_rows(rows: NDArray[np.float64], schema: Schema) -> MemoryTable:
 
 
 Setting = str | tuple[str, ...]  # the value of a setting, or several, as the command line gives them
+Options = Mapping[str, Setting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +248,10 @@ class Case:
 
     kind: DataKind
     relation: Relation
-    options: Mapping[str, Setting] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
 
 
-def attack_cases(method: Method, effort: Effort, options: Mapping[str, Setting]) -> tuple[Case, ...]:
+def attack_cases(method: Method, effort: Effort, options: Options) -> tuple[Case, ...]:
     """Return the sharp cases; ordinary tables too in a full audit, or where there are none. Given settings win."""
     tried = [(DataKind(case.kind), {**case.options, **options}) for case in method.sharp]
     if effort is Effort.FULL or not any(fitting_relations(method, kind) for kind, _ in tried):

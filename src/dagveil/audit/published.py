@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from dagveil.audit.doors import WatchedTable
-from dagveil.audit.neighbours import BOUND, Case, DataKind, Pair, Rows, Setting, declare_schema, read_rows
+from dagveil.audit.neighbours import BOUND, Case, DataKind, Options, Pair, Rows, declare_schema, read_rows
 from dagveil.audit.recording import Recording
 from dagveil.audit.search import AuditedStatistic, Domain, Floats, Look, Norm, Tables, look_at_records, look_at_tables
 from dagveil.audit.transcript import name_edges, read_graph
@@ -45,7 +45,7 @@ class PublishedClaim:
     make: Callable[[], Rows]  # the rows that two tables share on which the claim falls, and the last record of either
     kind: DataKind
     words: str  # the two tables
-    options: Mapping[str, Setting] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
     statistics: tuple[AuditedStatistic, ...] = ()  # what a sensitivity is stated for
 
 
@@ -179,7 +179,7 @@ _RESIDUAL: Final = _state_rows(
 
 
 def _claim_constant(
-    options: Mapping[str, Setting], statistics: tuple[AuditedStatistic, ...], rows: int = 10**6, word: str = "a million"
+    options: Options, statistics: tuple[AuditedStatistic, ...], rows: int = 10**6, word: str = "a million"
 ) -> PublishedClaim:
     words = f"one column is constant, until one record of {word} takes another level there: its block switches in"
     return PublishedClaim(partial(_make_constant, rows), DataKind.TWO_COLUMNS, words, options, statistics)
@@ -230,7 +230,7 @@ def published_claim(name: str) -> PublishedClaim:
     return PUBLISHED.get(name, PublishedClaim(_make_outlier, DataKind.TWO_NUMBERS, ""))
 
 
-def published_case(method: Method, options: Mapping[str, Setting]) -> Case:
+def published_case(method: Method, options: Options) -> Case:
     """Return what is attacked of a published program; settings that are given stand above those of the claim."""
     claim = published_claim(method.name)
     return Case(claim.kind, Relation.REPLACE_ONE, {**claim.options, **options})

@@ -91,6 +91,7 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.ratio <= 1.0 + 1e-9
 
 
+Declare = Callable[[Relation], float]  # what a statistic may move by
 # searches under a relation with about so many pairs; returns what was found, and the declared sensitivity
 Look = Callable[[Relation, int, np.random.Generator], tuple[Found, float]]
 
@@ -268,12 +269,7 @@ def _draw(shape: tuple[int, ...], n_rows: int, rng: np.random.Generator) -> Tabl
 
 
 def look_at_tables(
-    measure: Measure,
-    shape: tuple[int, ...],
-    norm: Norm,
-    declare: Callable[[Relation], float],
-    sizes: tuple[int, ...],
-    **limits: int,
+    measure: Measure, shape: tuple[int, ...], norm: Norm, declare: Declare, sizes: tuple[int, ...], **limits: int
 ) -> Look:
     """Return the search for a statistic of a table of counts; limits are those of `TableSearch`."""
 
@@ -457,10 +453,10 @@ def _describe(record: Floats) -> str:
 
 
 def look_at_records(
-    measure: Callable[[Floats], Floats],
+    measure: RowMeasure,
     columns: int,
     reach: float,
-    declare: Callable[[Relation], float],
+    declare: Declare,
     norm: Norm = Norm.SQUARES,
     sizes: tuple[int, ...] = (0, 1, 5),
     domain: Domain = Domain.ANY,

@@ -159,7 +159,7 @@ def _look_at_rank(statistic: Statistic, shape: TableShape) -> Look:
     return _look_at_statistic(statistic, shape, lambda tables: statistic.values(tables)[:, None].astype(np.float64))
 
 
-def _look_at_margins(norm: Norm, lattice: int, declare: Callable[[Relation], float]) -> Look:
+def _look_at_margins(norm: Norm, lattice: int, declare: search.Declare) -> Look:
     """Return the search for several tables of counts of the same rows: all pairs of three columns."""
 
     def measure(tables: Tables) -> Floats:
@@ -352,9 +352,7 @@ def _shuffled_statistics() -> tuple[AuditedStatistic, ...]:
     return tuple(AuditedStatistic(name, function, look) for name, look in looks.items())
 
 
-def _look_less(
-    count: Callable[[Floats], Floats], moves: Callable[[Relation], Relation], sizes: tuple[int, ...]
-) -> Look:
+def _look_less(count: search.RowMeasure, moves: Callable[[Relation], Relation], sizes: tuple[int, ...]) -> Look:
     """Return a search with fewer pairs: each takes a table of its own, and several readings of it."""
     look = look_at_records(count, 2, 1.0, lambda it: float(counts_sensitivity(moves(it), 1)), Norm.SIZES, sizes)
     return lambda relation, pairs, rng: look(relation, max(1, pairs // _FEWER), rng)

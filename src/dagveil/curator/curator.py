@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dagveil.curator.gate import Gate, Record
+from dagveil.curator.gate import Gate, Integers, Record
 from dagveil.curator.journal import Journal
 from dagveil.curator.pair_choices import PairChoices
 from dagveil.curator.questions import QuestionSession
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
     from dagveil.curator.kernel_questions import KernelQuestions
     from dagveil.curator.questions import GradientQuestions
 
+ColumnSets: TypeAlias = Sequence[tuple[str, ...]]
+Counts: TypeAlias = tuple[release.NoisyCounts, ...]
+Centred: TypeAlias = tuple[release.NoisyInteractions, ...]
 # cells that one question may release; more would take minutes of noise and gigabytes of JSON
 MAX_RELEASED_CELLS = 20_000_000
 
@@ -80,18 +82,14 @@ class Curator:
             return self._public_rows()
         return self._release_counts([()], [self._weighed_rows()], share, "number of rows")[0]
 
-    def count_tables(
-        self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
-    ) -> tuple[release.NoisyCounts, ...]:
+    def count_tables(self, column_sets: ColumnSets, share: Fraction, label: str) -> Counts:
         """Release the tables of several sets of columns, all together for this share of the run's budget."""
         if not column_sets:
             return ()
         self._check_cells(label, table_shapes(self.schema, column_sets))
         return self._release_counts(column_sets, self._table.counts_many(list(column_sets)), share, label)
 
-    def interactions(
-        self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
-    ) -> tuple[release.NoisyInteractions, ...]:
+    def interactions(self, column_sets: ColumnSets, share: Fraction, label: str) -> Centred:
         """Release what tables of two or three columns hold beyond their margins, with noise equally sharp in counts."""
         levels = self._levels(column_sets)
         sensitivity = contingency.interactions_squared_sensitivity(self.relation, column_sets, levels)
@@ -202,7 +200,7 @@ class Curator:
         return self._table
 
     def _release_symmetric(
-        self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str, asked: object
+        self, exact: Integers, sensitivity: Fraction, share: Fraction, label: str, asked: object
     ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
         """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
         variance = self._gate.variance_for(sensitivity, share)
@@ -214,9 +212,7 @@ class Curator:
         values = self._gate.add_gaussian(exact[rows, columns], event, asked, *parts)
         return variance, diagonal_variance, tuple(values.tolist())
 
-    def _release_counts(
-        self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], share: Fraction, label: str
-    ) -> tuple[release.NoisyCounts, ...]:
+    def _release_counts(self, names: ColumnSets, exact: Sequence[np.ndarray], share: Fraction, label: str) -> Counts:
         amount = share * self.accounting.total
         if isinstance(self.accounting, PureFilter):
             return self._release_counts_by_laplace(names, exact, amount, label)
@@ -232,8 +228,8 @@ class Curator:
         return _cut(names, exact, noisy, lattice, variance)
 
     def _release_counts_by_laplace(
-        self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], epsilon: Fraction, label: str
-    ) -> tuple[release.NoisyCounts, ...]:
+        self, names: ColumnSets, exact: Sequence[np.ndarray], epsilon: Fraction, label: str
+    ) -> Counts:
         lattice = self._table.lattice
         sensitivity = contingency.counts_sensitivity(self.relation, len(names)) * lattice
         scale = self._gate.representable_scale(Fraction(sensitivity) / epsilon)
@@ -246,7 +242,7 @@ class Curator:
         own = self._table.lattice
         return own * -(-lattice_for(self.accounting, squared_sensitivity, amount) // own)
 
-    def _weighed_rows(self) -> NDArray[np.int64]:
+    def _weighed_rows(self) -> Integers:
         """Return the exact number of rows on the table's lattice."""
         return np.array(self._table.n_rows * self._table.lattice)
 
@@ -258,14 +254,12 @@ class Curator:
         rows = self._gate.release_public(self._table.n_rows, "number of rows")
         return release.NoisyCounts((), (), 1, Fraction(0), (rows,))
 
-    def _levels(self, column_sets: Sequence[tuple[str, ...]]) -> dict[str, int]:
+    def _levels(self, column_sets: ColumnSets) -> dict[str, int]:
         """Return the levels of these columns, after looking at names and sizes."""
         shapes = zip(column_sets, table_shapes(self.schema, column_sets), strict=True)
         return {name: size for columns, shape in shapes for name, size in zip(columns, shape, strict=True)}
 
-    def _release_centred(
-        self, column_sets: Sequence[tuple[str, ...]], sensitivity: Fraction, share: Fraction, label: str
-    ) -> tuple[release.NoisyInteractions, ...]:
+    def _release_centred(self, column_sets: ColumnSets, sensitivity: Fraction, share: Fraction, label: str) -> Centred:
         """Release centred tables, all equally sharp in counts, where the squared sensitivity is theirs."""
         shapes = table_shapes(self.schema, column_sets)
         sizes = [math.prod(shape) for shape in shapes]
@@ -288,14 +282,12 @@ class Curator:
             for columns, shape, size, table in zip(column_sets, shapes, sizes, tables, strict=True)
         )
 
-    def _centred(
-        self, column_sets: Sequence[tuple[str, ...]], shapes: Sequence[tuple[int, ...]], lattice: int
-    ) -> list[NDArray[np.int64]]:
+    def _centred(self, column_sets: ColumnSets, shapes: Sequence[tuple[int, ...]], lattice: int) -> list[Integers]:
         """Exact centred tables on the lattice, flat; those of one shape are centred together."""
         asked = [columns for columns in column_sets if columns]
         tables = iter(self._table.counts_many(asked))
         counts = [next(tables) if columns else self._weighed_rows() for columns in column_sets]
-        found: dict[int, NDArray[np.int64]] = {}
+        found: dict[int, Integers] = {}
         finer = lattice // self._table.lattice
         for shape in dict.fromkeys(shapes):
             places = [place for place, other in enumerate(shapes) if other == shape]
@@ -316,17 +308,11 @@ class Curator:
             )
 
 
-def _flatten(tables: Sequence[np.ndarray]) -> NDArray[np.int64]:
+def _flatten(tables: Sequence[np.ndarray]) -> Integers:
     return np.concatenate([table.reshape(-1) for table in tables]).astype(np.int64)
 
 
-def _cut(
-    names: Sequence[tuple[str, ...]],
-    like: Sequence[np.ndarray],
-    noisy: NDArray[np.int64],
-    lattice: int,
-    variance: Fraction,
-) -> tuple[release.NoisyCounts, ...]:
+def _cut(names: ColumnSets, like: Sequence[np.ndarray], noisy: Integers, lattice: int, variance: Fraction) -> Counts:
     """Cut a long row of noisy values into tables of these shapes."""
     parts = np.split(noisy, np.cumsum([table.size for table in like])[:-1])
     return tuple(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate
-from dagveil.curator.questions import RECORD, Question
+from dagveil.curator.questions import RECORD, Floats, Question
 from dagveil.data.moments import AdditiveFunction
 from dagveil.data.selection import check_slots
 from dagveil.data.table import Table
@@ -62,7 +62,6 @@ def _shrink(mean: float, variance: float, prior: float) -> tuple[float, float]:
     return share * mean, share * variance
 
 
-Floats = NDArray[np.float64]
 # sensitivities are raised by this part, and by a thousandth of it, so that float rounding cannot exceed them
 ROUNDING: Final = 1e-6
 COLUMN_REACH: Final = 2.0

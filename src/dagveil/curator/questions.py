@@ -29,6 +29,7 @@ from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_s
 from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
 from dagveil.statistics.statistic import Statistic, TableShape
 
+Floats = NDArray[np.float64]
 Question = tuple[str, str, tuple[str, ...]]  # are x and y independent given these columns?
 # grid steps per record, and so the sensitivity of every score: values that differ by at most that much before they are
 # rounded down to integers differ by at most that much after
@@ -230,9 +231,7 @@ class GradientQuestions:
         self._gate = gate
         self.asked = 0
 
-    def gradient(
-        self, weights: NDArray[np.float64], clip: float, share: Fraction, label: str
-    ) -> tuple[NDArray[np.float64], float]:
+    def gradient(self, weights: Floats, clip: float, share: Fraction, label: str) -> tuple[Floats, float]:
         """Return the noisy sum over rows of gradients of ½‖z − zW‖², clipped to a length, and its deviation."""
         plan = GradientPlan(self._rows, tuple(tuple(row) for row in weights.tolist()), clip)
         plan.check_reach()
@@ -242,7 +241,7 @@ class GradientQuestions:
         unit = 4.0**self._rows.bits
         return -noisy / unit, deviation / unit
 
-    def curvature(self, direction: NDArray[np.float64], cap: float, share: Fraction, label: str) -> tuple[float, float]:
+    def curvature(self, direction: Floats, cap: float, share: Fraction, label: str) -> tuple[float, float]:
         """Return the noisy sum over rows of ‖z P‖², each cut off at the cap, and the deviation of its noise."""
         exact = np.array(self._table.curvature(self._rows, direction, cap), dtype=np.int64)
         sensitivity = curvature_squared_sensitivity(self._rows, cap)
@@ -252,7 +251,7 @@ class GradientQuestions:
 
     def _release(
         self, exact: NDArray[np.int64], squared_sensitivity: Fraction, share: Fraction, label: str, asked: object
-    ) -> tuple[NDArray[np.float64], float]:
+    ) -> tuple[Floats, float]:
         variance = self._gate.variance_for(squared_sensitivity, share)
         event = DiscreteGaussian(label, exact.size, squared_sensitivity, variance)
         noisy = self._gate.add_gaussian(exact.reshape(-1), event, asked)
