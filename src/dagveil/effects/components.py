@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
 
 Floats = NDArray[np.float64]
-Functional = Mapping[tuple[str, ...], Floats]
-"""Coefficients for the cells of tables, by the columns of each."""
+Functional = Mapping[tuple[str, ...], Floats]  # coefficients for the cells of tables, by the columns of each
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,11 +31,8 @@ from dagveil.privacy.release import NoisyMixedMoments, NoisyMoments, Release
 
 Floats = NDArray[np.float64]
 
-DOUBT = 0.5
-"""Share of what adjusting changed that counts as a deviation: what interactions would change is not known."""
-
-SMALLEST = 1e-4
-"""Floor for the eigenvalues of the covariance of indicators."""
+DOUBT = 0.5  # share of what adjusting changed that counts as a deviation: what interactions would change is not known
+SMALLEST = 1e-4  # floor for the eigenvalues of the covariance of indicators
 
 
 def estimate_additive_law(parts: Components, cause: str, effect: str, adjust: Sequence[str]) -> Law:
@@ -214,11 +211,8 @@ def _positive(matrix: Floats) -> Floats:
     return np.asarray((vectors * np.maximum(values, 1e-9)) @ vectors.T)
 
 
-MOST_CELLS: Final = 50_000
-"""Cells of a table of cause, effect and adjustment columns beyond which it is not looked at."""
-
-THIN: Final = 0.01
-"""Share of rows in strata too thin to tell that is spoken of."""
+MOST_CELLS: Final = 50_000  # cells of a table of cause, effect and adjustment columns beyond which it is not looked at
+THIN: Final = 0.01  # share of rows in strata too thin to tell that is spoken of
 
 
 class EffectEstimator:

@@ -18,8 +18,7 @@ from dagveil.graphs.adjustment import find_adjustment
 from dagveil.graphs.cpdag import Cpdag, Dag, find_extension, list_by_end, reach, sort_topologically
 from dagveil.graphs.pag import Mark, MixedGraph
 
-MOST_PARENT_SETS: Final = 256
-"""More possible parent sets than this are no answer that anyone could read."""
+MOST_PARENT_SETS: Final = 256  # more possible parent sets than this are no answer that anyone could read
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,8 @@ from dagveil.effects.components import Components
 
 Floats = NDArray[np.float64]
 
-HIDDEN = 3.0
-"""A level of the cause is hidden if its rows are fewer than this many deviations of their noise."""
-
-FEW = 5.0
-"""Rows of a stratum at a level of the cause below which it is thin, besides the same deviations of noise."""
+HIDDEN = 3.0  # A level of the cause is hidden if its rows are fewer than this many deviations of their noise
+FEW = 5.0  # rows of a stratum at a level of the cause below which it is thin, besides the same deviations of noise
 
 LEAST_SPREAD, TYPICAL_SPREAD, MOST_SPREAD = 0.02, 0.1, 0.5
 """How far strata may differ, as a share of p(1 − p): at least, about, and at most: a Beta law of weight 1."""

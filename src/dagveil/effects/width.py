@@ -27,9 +27,7 @@ from dagveil.statistics.contingency import counts_sensitivity, counts_squared_se
 
 Floats = NDArray[np.float64]
 
-EPSILONS: Final = (1e-4, 100.0)
-"""The least and the largest ε that are looked at."""
-
+EPSILONS: Final = (1e-4, 100.0)  # the least and the largest ε that are looked at
 PLANNED = "Before a row is read, all levels count as equally frequent; rare levels need more."
 
 

@@ -51,8 +51,7 @@ from dagveil.text import write_html_lines
 if TYPE_CHECKING:
     from dagveil.evidence.estimates import TableEstimate, TableOne
 
-AUTO = "auto"
-"""Stands for a method where one may be chosen."""
+AUTO = "auto"  # stands for a method where one may be chosen
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -142,13 +141,10 @@ def marginal_evidence(
 
 
 EVIDENCE_FORMAT = "dagveil-evidence"
-EVIDENCE_VERSION = 2
-"""Version of the JSON; readers refuse newer ones."""
+EVIDENCE_VERSION = 2  # version of the JSON; readers refuse newer ones
 
 
-_LARGEST: Final = 2**100
-"""Released integers are smaller: those of one site fit into 64 bits, and sites are few."""
-
+_LARGEST: Final = 2**100  # released integers are smaller: those of one site fit into 64 bits, and sites are few
 _MOST_BITS: Final = 40
 _MOST_EXPONENTS: Final = 4096
 _BASES: Final = frozenset(basis.value for basis in Basis)

@@ -27,14 +27,9 @@ from dagveil.evidence.tables import NoisyTable
 
 Floats = NDArray[np.float64]
 
-NEXT_TO_NOTHING = 0.05
-"""Share of a column's variance that another may leave open and still determine it."""
-
-HIDDEN = 3.0
-"""Noise hides a level whose count is below this many deviations of it."""
-
-LEVELS_KEPT = 12
-"""Levels of one column that a test keeps apart; rarer ones are merged, since each costs a row of noise."""
+NEXT_TO_NOTHING = 0.05  # share of a column's variance that another may leave open and still determine it
+HIDDEN = 3.0  # noise hides a level whose count is below this many deviations of it
+LEVELS_KEPT = 12  # levels of one column that a test keeps apart; rarer ones are merged, since each costs a row of noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)

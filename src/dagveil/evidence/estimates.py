@@ -35,11 +35,8 @@ from dagveil.text import write_html_table
 
 Floats = NDArray[np.float64]
 
-CONSTANT = 0.05
-"""A column is called constant only where noise would show this share of records in other levels."""
-
-MOST_NAMED = 8
-"""Released sets of columns that a message lists."""
+CONSTANT = 0.05  # A column is called constant only where noise would show this share of records in other levels
+MOST_NAMED = 8  # released sets of columns that a message lists
 
 
 class Frame:

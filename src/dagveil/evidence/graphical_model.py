@@ -67,9 +67,7 @@ def undo_shrinking(means: Floats, covariance: Floats, radius_squared: float) -> 
 MOST_CELLS = 100_000
 """Cells of the table of a column and its parents: parents beyond this, the weakest first, are left out."""
 
-MOST_LEVELS = 256
-"""Levels of a column that is drawn from tables."""
-
+MOST_LEVELS = 256  # levels of a column that is drawn from tables
 _ROUNDS = 200  # of proportional fitting; it stops when nothing moves
 _STILL = 1e-10
 _FLOOR = 1e-6  # share of what margins imply that every table keeps, so that it can be scaled to them

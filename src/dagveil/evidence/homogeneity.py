@@ -29,8 +29,7 @@ Floats = NDArray[np.float64]
 Pair = tuple[str, str]
 Name = TypeVar("Name", bound=Hashable)
 
-AGREEMENT_LEVEL = 0.05
-"""Chance, at most, to name any column if all agree, and likewise any pair."""
+AGREEMENT_LEVEL = 0.05  # chance, at most, to name any column if all agree, and likewise any pair
 
 FEWEST_ROWS = 5.0
 """Levels that hold fewer rows than this at some site are merged with other rare ones; inside such a level no law of

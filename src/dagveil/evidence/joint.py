@@ -41,8 +41,7 @@ from dagveil.evidence.wald import Wald
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
-ANSWERS_REMEMBERED = 2**16
-"""Answers to questions of one order that there is room for."""
+ANSWERS_REMEMBERED = 2**16  # answers to questions of one order that there is room for
 
 
 class JointEvidence:

@@ -25,8 +25,7 @@ from dagveil.privacy.release import NoisyFeatureMoments
 
 Floats = NDArray[np.float64]
 
-CELLS_PER_BATCH = 2_000_000
-"""Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
+CELLS_PER_BATCH = 2_000_000  # numbers that one batch may hold in its largest array: keeps memory flat whatever is asked
 
 
 class Compared(enum.Enum):

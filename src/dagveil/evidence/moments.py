@@ -19,8 +19,7 @@ from dagveil.privacy.release import NoisyMoments
 
 Floats = NDArray[np.float64]
 
-SMALLEST_VARIANCE = 1e-3
-"""Floor for a residual variance, as a share of the column's own."""
+SMALLEST_VARIANCE = 1e-3  # floor for a residual variance, as a share of the column's own
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,8 +36,7 @@ from dagveil.evidence.wald import (
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-CELLS_PER_BATCH = 4_000_000
-"""Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
+CELLS_PER_BATCH = 4_000_000  # numbers that one batch may hold in its largest array: keeps memory flat whatever is asked
 
 
 @dataclass(frozen=True, slots=True, eq=False)

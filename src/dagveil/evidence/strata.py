@@ -20,11 +20,8 @@ from dagveil.evidence.wald import Wald
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
-CELLS_AT_ONCE = 2**17
-"""Cells of all marginal tables together up to which they are summed at once."""
-
-CELLS_REMEMBERED = 2**23
-"""Cells of marginal tables that are kept for the next question."""
+CELLS_AT_ONCE = 2**17  # cells of all marginal tables together up to which they are summed at once
+CELLS_REMEMBERED = 2**23  # cells of marginal tables that are kept for the next question
 
 
 class AllMargins:
@@ -111,8 +108,7 @@ class AskedMargins:
         return np.concatenate([margin.reshape(-1) for margin in margins]), first, stride
 
 
-Margins = AllMargins | AskedMargins
-"""Sums of a table over all columns but some."""
+Margins = AllMargins | AskedMargins  # sums of a table over all columns but some
 
 
 def margins_of(counts: Floats) -> Margins:
@@ -124,14 +120,9 @@ def margins_of(counts: Floats) -> Margins:
 FEWEST_ROWS = 0.5
 """Margins inside a stratum are floored at this and at the deviation of their noise: neither may look empty."""
 
-BARELY_SEEN = 4.0
-"""Deviations of noise that the total of a stratum has to exceed before the stratum counts."""
-
-CELLS_LAID_OUT = 2**15
-"""Cells of all small questions together up to which they are answered at once."""
-
-ORDERS_LAID_OUT = 3
-"""Orders of small questions: 0, 1 and 2, which a search of tables asks."""
+BARELY_SEEN = 4.0  # deviations of noise that the total of a stratum has to exceed before the stratum counts
+CELLS_LAID_OUT = 2**15  # cells of all small questions together up to which they are answered at once
+ORDERS_LAID_OUT = 3  # orders of small questions: 0, 1 and 2, which a search of tables asks
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,8 +20,7 @@ from dagveil.evidence.wald import Conditioning, Regressions, Wald, distinct_rows
 
 Floats = NDArray[np.float64]
 
-FEWEST_ROWS = 5.0
-"""Joint cells expected to hold fewer rows than this are merged with the other rare ones."""
+FEWEST_ROWS = 5.0  # joint cells expected to hold fewer rows than this are merged with the other rare ones
 
 MUTE = 2.0
 """Rare cells are left out if they hold fewer rows together than this many deviations of the noise in a test of them."""

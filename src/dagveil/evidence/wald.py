@@ -20,17 +20,13 @@ from scipy import special
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-SMALLEST_EIGENVALUE = 0.02
-"""Floor for the whitened conditioning block when it joins several noisy tables."""
-
-EXPECTED_EFFECT = 0.2
-"""Size of a dependence, in units of a correlation, that a separation denies."""
+SMALLEST_EIGENVALUE = 0.02  # floor for the whitened conditioning block when it joins several noisy tables
+EXPECTED_EFFECT = 0.2  # size of a dependence, in units of a correlation, that a separation denies
 
 EXPECTED_SHARE, SHARE_SPREAD = 0.5, 0.3
 """What one more conditioning column leaves of a dependence, if it leaves any: mean and deviation."""
 
-LEAST_INFORMATION = 1.0
-"""Below this nothing is known about a share."""
+LEAST_INFORMATION = 1.0  # below this nothing is known about a share
 
 LEAST_REMAINDER = 7.0
 """Dependence below this many deviations of a correlation, as sampling alone gives them, is as good as none where other
@@ -40,8 +36,7 @@ SLACK = (0.02, 0.03, 0.05)
 """Dependence, in units of a correlation, that graphs do not count, without conditioning, given one column, and given
 more: rows that were shrunk join independent columns a little, and k features do not take all of a column away."""
 
-NO_SLACK = (0.0, 0.0, 0.0)
-"""For p-values that are to be published."""
+NO_SLACK = (0.0, 0.0, 0.0)  # for p-values that are to be published
 
 LEFT_BEHIND = 0.02
 """What values that are not missing completely at random may leave of a dependence where they are left out, in units of

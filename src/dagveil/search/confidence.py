@@ -28,8 +28,7 @@ DRAWN = 0.8
 """An edge is drawn if at least this share of redraws has it. With less, what was found by chance, and so looks
 stronger than it is, too often passed."""
 
-MOST = 0.5
-"""An edge that is drawn has an arrow if at least this share of redraws has that arrow."""
+MOST = 0.5  # an edge that is drawn has an arrow if at least this share of redraws has that arrow
 
 NOW_AND_THEN = 0.2
 """Two pairs of a column are alternatives if each is in at least this share of redraws, and one of them in `DRAWN`."""

@@ -15,12 +15,8 @@ from dagveil.graphs.cpdag import Arc, Pair
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.search.confidence import Shares
 
-FEWEST_REDRAWS = 20
-"""With fewer redraws no probability is stated: shares are too coarse."""
-
-LEAST_VISIBLE = 0.01
-"""Noise below this is no noise: smaller effects are hardly ever an edge."""
-
+FEWEST_REDRAWS = 20  # with fewer redraws no probability is stated: shares are too coarse
+LEAST_VISIBLE = 0.01  # noise below this is no noise: smaller effects are hardly ever an edge
 ASSUMPTIONS = (
     "how likely the edge, and its arrow, is in the true graph; shown on simulated tables of independent rows, in which "
     "every common cause is a column and no column repeats another"

@@ -22,19 +22,14 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.arrows import ArrowSettings, Triple, climb_orientations, weigh_colliders, weigh_sets
 from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings
 
-Joint = tuple[int, int]
-"""Whether an edge has an arrowhead at its first and at its second end: 1 or 0."""
-
+Joint = tuple[int, int]  # whether an edge has an arrowhead at its first and at its second end: 1 or 0
 FORWARD, BACKWARD, BOTH = (0, 1), (1, 0), (1, 1)
 
 LONGEST_PATH: Final = 3
 """Nodes between the first node of a discriminating path and the one in question; longer ones are not asked about."""
 
-FORBIDDEN: Final = 1e9
-"""What a graph that is not ancestral costs, so that any other is preferred."""
-
-MOST_REACHED: Final = 8
-"""Nodes among which such sets are looked for; where more are reached, none is."""
+FORBIDDEN: Final = 1e9  # what a graph that is not ancestral costs, so that any other is preferred
+MOST_REACHED: Final = 8  # nodes among which such sets are looked for; where more are reached, none is
 
 
 @dataclass(frozen=True, slots=True)

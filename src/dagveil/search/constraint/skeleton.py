@@ -23,8 +23,7 @@ from dagveil.graphs.knowledge import Knowledge
 
 Bools = NDArray[np.bool_]
 
-FALSE_EDGES = 0.5
-"""Edges that may appear on average where nothing depends on anything."""
+FALSE_EDGES = 0.5  # edges that may appear on average where nothing depends on anything
 
 MOST_DRAWS, FEWEST_DRAWS, DRAWN_PAIRS = 200, 20, 100_000
 """Tables without any dependence that the bound is checked on: fewer where there are many pairs."""
@@ -33,8 +32,7 @@ NO_DEPENDENCE = -0.1
 """A set of two columns or more separates only if the log Bayes factor of dependence given it is below this: a test that
 could have seen nothing has one of about 0."""
 
-BLURRED = 0.5
-"""Noise blurs a test if it leaves less than this share of the information."""
+BLURRED = 0.5  # noise blurs a test if it leaves less than this share of the information
 
 SOME_DEPENDENCE = 1.0
 """One column whose test is blurred separates only if the log Bayes factor of dependence given it is below this."""
