@@ -27,6 +27,7 @@ from dagveil.effects.components import Components
 from dagveil.effects.parents import Reading
 from dagveil.effects.tables import HIDDEN, Law, estimate_law
 from dagveil.evidence.moments import covariance_from_moments
+from dagveil.evidence.wald import find_root
 from dagveil.privacy.release import NoisyMixedMoments, NoisyMoments, Release
 
 Floats = NDArray[np.float64]
@@ -198,8 +199,7 @@ def find_unshrunk(release: NoisyMoments) -> Floats:
     released = _positive(covariance.matrix)
     found = released
     for _ in range(STEPS):
-        values, vectors = np.linalg.eigh(found)
-        rows = normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T + means
+        rows = normal @ find_root(found).T + means
         length = np.sqrt((rows**2).sum(axis=1))
         shrunk = rows * np.minimum(1.0, radius / np.maximum(length, 1e-12))[:, None]
         found = _positive(found + released - np.cov(shrunk, rowvar=False, bias=True))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dagveil.data.mixed import INDICATOR
 from dagveil.evidence.covariance import group_known, merge_matrix
 from dagveil.evidence.moments import centre_moments, draw_symmetric
+from dagveil.evidence.wald import find_root
 from dagveil.privacy.release import NoisyFeatureMoments, NoisyMixedMoments, NoisyPairMoments
 
 Floats = NDArray[np.float64]
@@ -62,8 +63,7 @@ class MixedCovariance:
     def redraw(self, rng: np.random.Generator) -> MixedCovariance:
         """Return a copy with fresh noise and fresh sampling around the estimate."""
         size = len(self.matrix)
-        values, vectors = np.linalg.eigh(self.matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = find_root(self.matrix)
         noise = draw_symmetric(rng, self.lift.shape[1] + 1)
         ahead = self.lift @ noise[0, 1:]
         across = np.outer(self.means, ahead)
@@ -75,23 +75,19 @@ class MixedCovariance:
         if self.lost is not None:
             moved += np.sqrt(self.lost)[of[:, None], of] * self._whole(draw_symmetric(rng, size))
         drawn = root @ rng.standard_normal(size) / np.sqrt(self.n_rows) + self.deviation / self.constant * ahead
-        shares: list[Floats | None] = []
-        for place, old, variance in zip(self.places, self.shares, self.share_noise, strict=True):
-            if old is None or variance is None:
-                shares.append(None)
-                continue
-            step = drawn[place]
-            new = _floor_shares(old + np.append(step, -step.sum()), variance, self.n_rows)
-            moved[place, place] = _share_covariance(new)
-            shares.append(new)
+        shares = list(self.shares)
+        for column, (place, old, variance) in enumerate(zip(self.places, shares, self.share_noise, strict=True)):
+            if old is not None and variance is not None:
+                step = drawn[place]
+                shares[column] = new = _floor_shares(old + np.append(step, -step.sum()), variance, self.n_rows)
+                moved[place, place] = _share_covariance(new)
         return replace(self, matrix=moved, shares=tuple(shares))
 
     def _whole(self, white: Floats) -> Floats:
         """Give whitened blocks the scale of their columns."""
         root = np.zeros_like(white)
         for place in self.places:
-            values, vectors = np.linalg.eigh(self.matrix[place, place])
-            root[place, place] = vectors * np.sqrt(np.maximum(values, 0.0))
+            root[place, place] = find_root(self.matrix[place, place])
         return np.asarray(root @ white @ root.T)
 
     def shrunk(self, kept: Floats) -> MixedCovariance:
@@ -128,7 +124,7 @@ def covariance_from_mixed(
     for place, column in enumerate(wanted):
         name, inside = release.columns[column], slice(starts[column], starts[column + 1])
         left_out = name in pairwise
-        share, noise, group = None, None, None
+        share = noise = group = None
         if column >= len(release.levels):
             width = inside.stop - inside.start
             lift = np.zeros((width - (left_out and name in release.marked), len(matrix)))
@@ -227,19 +223,9 @@ def feature_covariance(
     - `deviation`: of the noise in an off-diagonal entry before centring, in the units of the matrix.
     """
     none, d = (None,) * len(columns), len(columns)
+    noise, lift = np.full((d, d), deviation**2), np.eye(d * degree)
     return MixedCovariance(
-        columns=columns,
-        sizes=(degree,) * d,
-        lift=np.eye(d * degree),
-        matrix=matrix,
-        means=means,
-        shares=none,
-        share_noise=none,
-        deviation=deviation,
-        noise=np.full((d, d), deviation**2),
-        constant=1.0,
-        n_rows=n_rows,
-        groups=none,
+        columns, (degree,) * d, lift, matrix, means, none, none, deviation, noise, 1.0, n_rows, groups=none
     )
 
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.tables import NoisyTable
+from dagveil.evidence.tables import NoisyTable, group
+from dagveil.evidence.wald import find_root
 
 Floats = NDArray[np.float64]
 
@@ -104,6 +105,10 @@ class OneHotCovariance:
             moved = moved + one * right + left * other - one * other + total * left * right
         return self._with_upper(np.where(self.measured[:, :, None, None], moved, self.blocks))
 
+    def redraw(self, rng: np.random.Generator) -> OneHotCovariance:
+        """Return a copy with fresh noise and fresh sampling around the estimate."""
+        return self.with_noise(rng).with_sampling(rng)
+
     def determined(self) -> NDArray[np.bool_]:
         """Tell which columns leave next to nothing open about which: [x, z] if z determines x, shape (d, d).
 
@@ -158,8 +163,7 @@ class OneHotCovariance:
         """
         d, m = len(self.columns), self.blocks.shape[2]
         full = self.blocks.transpose(0, 2, 1, 3).reshape(d * m, d * m)
-        values, vectors = np.linalg.eigh((full + full.T) / 2)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = find_root((full + full.T) / 2)
         gauss = rng.standard_normal((d * m, d * m))
         moved = full + root @ ((gauss + gauss.T) / np.sqrt(2.0 * self.n_rows)) @ root.T
         drawn = moved.reshape(d, m, d, m).transpose(0, 2, 1, 3)
@@ -209,12 +213,11 @@ def covariance_from_tables(
     - `pairwise`: columns whose last level, missing values, is left out of every table.
     """
     position = {name: i for i, name in enumerate(columns)}
-    d = len(columns)
     pairs = [(position[a], position[b], table) for (a, b), table in tables.items()]
-    total_variance = 0.0
+    total_variance: float | None = None
     if singles is None:
         n_rows = _total([table for _, _, table in pairs])
-        margins, margin_variance = _margins(d, pairs)
+        margins, margin_variance = _margins(len(columns), pairs)
     else:
         own = [singles[name] for name in columns]
         # one total is behind all of them
@@ -227,21 +230,15 @@ def covariance_from_tables(
         for name, margin, variance in zip(columns, margins, margin_variance, strict=True)
     )
     kept = _count_kept(groups)
-    widest = max(*kept, 2)
-    stacked = np.zeros((len(pairs), widest, widest))
+    stacked = np.zeros((len(pairs), *[max(*kept, 2)] * 2))
     for row, (i, j, table) in enumerate(pairs):
         counts = table.counts
         if counts.shape != (kept[i], kept[j]):
             counts = merge_matrix(groups[i]) @ counts @ merge_matrix(groups[j]).T
         stacked[row, : kept[i], : kept[j]] = counts
-    between = PairCounts(
-        left=np.array([i for i, _, _ in pairs], dtype=np.intp),
-        right=np.array([j for _, j, _ in pairs], dtype=np.intp),
-        counts=stacked,
-        variance=np.array([table.variance for _, _, table in pairs]),
-    )
-    shared = None if singles is None else total_variance
-    return assemble_covariance(columns, margins, margin_variance, groups, between, n_rows, shared)
+    left, right = (np.array([pair[end] for pair in pairs], dtype=np.intp) for end in (0, 1))
+    between = PairCounts(left, right, stacked, np.array([table.variance for _, _, table in pairs]))
+    return assemble_covariance(columns, margins, margin_variance, groups, between, n_rows, total_variance)
 
 
 def assemble_covariance(
@@ -263,19 +260,11 @@ def assemble_covariance(
     """
     d, m = len(columns), pairs.counts.shape[2] - 1
     kept = _count_kept(groups)
-    probabilities = np.zeros((d, m + 1))
-    margin_noise = np.zeros((d, m + 1))
-    table_spread = np.zeros((d, m, m))
-    centred_spread = np.zeros((d, m, m))
-    shift = np.zeros((d, m))
-    whitener = np.zeros((d, m, m))
-    root = np.zeros((d, m, m))
-    projections = np.zeros((d, m, m + 1))
+    probabilities, margin_noise = np.zeros((2, d, m + 1))
+    table_spread, centred_spread, whitener, root = np.zeros((4, d, m, m))
+    shift, projections = np.zeros((d, m)), np.zeros((d, m, m + 1))
     known = np.empty(d)  # rows in which a column is known
-    by_shape: dict[tuple[int, int], list[int]] = {}
-    for i, group in enumerate(groups):
-        by_shape.setdefault((kept[i], len(group)), []).append(i)
-    for (r, declared), alike in by_shape.items():
+    for (r, declared), alike in group(range(d), lambda i: (kept[i], len(groups[i]))).items():
         of = np.array(alike, dtype=np.intp)
         # the 0/1 matrices that add up the levels of each group
         adds = (np.stack([groups[i] for i in alike])[:, None, :] == np.arange(r)[:, None]).astype(np.float64)
@@ -358,17 +347,14 @@ def _total(tables: list[NoisyTable]) -> float:
 def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Floats], Floats]:
     """Inverse-variance mean of each column's margin over its tables, and the variance of one level."""
     levels = [0] * d
-    by_shape: dict[tuple[int, ...], list[tuple[int, int, NoisyTable]]] = {}
     for i, j, table in pairs:
         levels[i], levels[j] = table.counts.shape
-        by_shape.setdefault(table.counts.shape, []).append((i, j, table))
-    sums = np.zeros((d, max(levels)))
-    weights = np.zeros(d)
-    for (rows, columns), group in by_shape.items():
-        counts = np.stack([table.counts for _, _, table in group])
-        weight = 1.0 / np.array([table.variance for _, _, table in group])
+    sums, weights = np.zeros((d, max(levels))), np.zeros(d)
+    for (rows, columns), alike in group(pairs, lambda pair: pair[2].counts.shape).items():
+        counts = np.stack([table.counts for _, _, table in alike])
+        weight = 1.0 / np.array([table.variance for _, _, table in alike])
         for end, axis, kept, gone in ((0, 2, rows, columns), (1, 1, columns, rows)):
-            place = np.array([pair[end] for pair in group], dtype=np.intp)
+            place = np.array([pair[end] for pair in alike], dtype=np.intp)
             np.add.at(sums[:, :kept], place, counts.sum(axis=axis) * (weight / gone)[:, None])
             np.add.at(weights, place, weight / gone)
     return [sums[k, : levels[k]] / weights[k] for k in range(d)], 1.0 / weights
@@ -377,8 +363,7 @@ def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Flo
 def _count_kept(groups: Sequence[NDArray[np.intp]]) -> list[int]:
     """Return the number of kept levels of each column."""
     ends = np.cumsum([len(of) for of in groups])
-    kept: list[int] = (np.maximum.reduceat(np.concatenate(groups), np.append(0, ends[:-1])) + 1).tolist()
-    return kept
+    return [int(last) + 1 for last in np.maximum.reduceat(np.concatenate(groups), np.append(0, ends[:-1]))]
 
 
 def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray[np.intp]:

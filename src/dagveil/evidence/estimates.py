@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError, MissingExtraError
-from dagveil.evidence.bundle import join_released, triple_tables
+from dagveil.evidence.bundle import join_released
 from dagveil.evidence.moments import covariance_from_moments
-from dagveil.evidence.tables import NoisyTable, add_total, combine, join_pairs, read_tables
+from dagveil.evidence.tables import NoisyTable, add_total, combine, combine_alike, join_pairs, read_tables
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,
@@ -206,7 +206,8 @@ class ReleasedTables:
             table = self._pairs.get(named)
         else:
             asked = [table for table in self._centred if set(table.columns) == named]
-            table = triple_tables([*self._tables, *join_pairs(asked, self._pairs, self._singles)]).get(named)
+            joined = join_pairs(asked, self._pairs, self._singles)
+            table = combine_alike(of for of in (*self._tables, *joined) if len(of.columns) == 3).get(named)
         return None if table is None else table.margin(columns)
 
     def estimate(self, schema: Schema, columns: tuple[str, ...]) -> TableEstimate | None:

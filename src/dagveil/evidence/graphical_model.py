@@ -20,6 +20,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.moments import SMALLEST_VARIANCE, covariance_from_moments
+from dagveil.evidence.wald import find_root
 from dagveil.examples.networks import LinearGaussian, Network
 from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.release import NoisyMoments, Release
@@ -45,8 +46,7 @@ def undo_shrinking(means: Floats, covariance: Floats, radius_squared: float) -> 
     white = np.concatenate([half, -half])
     mean, spread = means.copy(), covariance.copy()
     for _ in range(_UNSHRINK_ROUNDS):
-        values, vectors = np.linalg.eigh(spread)
-        rows = mean + white @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        rows = mean + white @ find_root(spread).T
         length = np.sqrt((rows**2).sum(axis=1))
         rows *= np.minimum(1.0, np.sqrt(radius_squared) / np.maximum(length, 1e-300))[:, None]
         shrunk = rows.mean(axis=0)

@@ -16,15 +16,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.errors import EvidenceError
-from dagveil.evidence.covariance import (
-    OneHotCovariance,
-    PairCounts,
-    assemble_covariance,
-    group_known,
-    merge_matrix,
-)
+from dagveil.evidence.covariance import OneHotCovariance, PairCounts, assemble_covariance, group_known, merge_matrix
 from dagveil.evidence.pairs import CELLS_PER_BATCH, PairEvidence
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.evidence.strata import (
     AllMargins,
     Layout,
@@ -44,10 +38,10 @@ Positions = NDArray[np.intp]
 ANSWERS_REMEMBERED = 2**16  # answers to questions of one order that there is room for
 
 
-class JointEvidence:
+class JointEvidence(CovarianceEvidence[OneHotCovariance]):
     """Independence tests on one noisy table of counts of all columns.
 
-    Every question is answered, and jointly.
+    Every question is answered, and jointly. The covariance is that of the pairs.
 
     - `rows`: the number of rows, if it was measured on its own: a table without columns.
     - `pairwise`: columns whose last level, missing values, is left out of questions that they stand in.
@@ -59,7 +53,6 @@ class JointEvidence:
         if len(table.columns) < 2:
             raise EvidenceError(f"a joint table needs at least 2 columns, this one has {len(table.columns)}")
         self._table = table
-        self._rows = rows
         margins = margins_of(table.counts)
         ends = [margins.of((k,)) for k in range(table.counts.ndim)]
         declared = np.array(table.counts.shape, dtype=np.intp)
@@ -85,22 +78,9 @@ class JointEvidence:
         covariance = assemble_covariance(table.columns, ends, end_variance, groups, pairs, n_rows)
         if rows is not None:
             covariance = replace(covariance, n_rows=_mean_total(table, rows))
+        super().__init__(covariance)
         self._pairs = PairEvidence(covariance)
         self._known: dict[int, Floats] = {}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self._table.columns
-
-    @property
-    def covariance(self) -> OneHotCovariance:
-        """The one-hot covariance of the pairs."""
-        return self._pairs.covariance
-
-    def answers(self, questions: Questions) -> NDArray[np.bool_]:
-        """Tell which questions can be answered: all of them."""
-        return np.ones(len(questions), dtype=bool)
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered jointly: all of them."""
@@ -128,8 +108,8 @@ class JointEvidence:
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question."""
         odds = np.zeros(len(questions))
-        for rows, chosen in self._batches(questions):
-            odds[rows] = self._pool(*lay_out(chosen, self._levels, self._margins)).odds(self.covariance.n_rows)
+        for rows, wald in self._walds(questions):
+            odds[rows] = wald.odds(self.covariance.n_rows)
         return odds
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
@@ -139,9 +119,8 @@ class JointEvidence:
     def power(self, questions: Questions) -> tuple[Floats, Floats]:
         """Return `Wald.power` of each question."""
         share, room = np.zeros(len(questions)), np.zeros(len(questions))
-        for rows, chosen in self._batches(questions):
-            pooled = self._pool(*lay_out(chosen, self._levels, self._margins))
-            share[rows], room[rows] = pooled.power(self.covariance.n_rows)
+        for rows, wald in self._walds(questions):
+            share[rows], room[rows] = wald.power(self.covariance.n_rows)
         return share, room
 
     def redraw(self, rng: np.random.Generator) -> JointEvidence:
@@ -180,10 +159,9 @@ class JointEvidence:
         if not isinstance(self._margins, AllMargins) or (self._levels.kept < self._levels.declared).any():
             return
         d = len(self.columns)
-        for small in lay_out_all(self._table.counts.shape):
-            found = self._judge(self._margins.cells, small.layout)
-            start = 0
-            for order, codes in enumerate(small.codes):
+        for layout, codes_by_order in lay_out_all(self._table.counts.shape):
+            found, start = self._judge(self._margins.cells, layout), 0
+            for order, codes in enumerate(codes_by_order):
                 known = self._known.setdefault(order, np.full((3, d ** (order + 2)), np.nan))
                 known[:, codes] = found[:, start : start + len(codes)]
                 start += len(codes)
@@ -192,8 +170,8 @@ class JointEvidence:
         """Compute statistic, p-value and strength of each question."""
         found = np.zeros((3, len(questions)))
         found[1] = 1.0  # a constant column depends on nothing
-        for rows, chosen in self._batches(questions):
-            found[:, rows] = self._judge(*lay_out(chosen, self._levels, self._margins))
+        for rows, cells, layout in self._batches(questions):
+            found[:, rows] = self._judge(cells, layout)
         return found
 
     def _judge(self, cells: Floats, layout: Layout) -> Floats:
@@ -211,12 +189,15 @@ class JointEvidence:
         return np.stack([statistic, p_value, np.einsum("qab,qab->q", white, white)])
 
     def _pool(self, cells: Floats, layout: Layout) -> Wald:
-        return pool_strata(
-            cells[layout.place], layout, self._table.variance, self.covariance.n_rows if self._whole else None
-        )
+        n_rows = self.covariance.n_rows if self._whole else None
+        return pool_strata(cells[layout.place], layout, self._table.variance, n_rows)
 
-    def _batches(self, questions: Questions) -> Iterator[tuple[Positions, Questions]]:
-        """Yield rows of the batch and their questions, x having no more levels than y, in groups of one shape.
+    def _walds(self, questions: Questions) -> Iterator[tuple[Positions, Wald]]:
+        for rows, cells, layout in self._batches(questions):
+            yield rows, self._pool(cells, layout)
+
+    def _batches(self, questions: Questions) -> Iterator[tuple[Positions, Floats, Layout]]:
+        """Yield rows of the batch and where their cells lie, x having no more levels than y, in groups of one shape.
 
         Questions about constant columns are left out.
         """
@@ -232,7 +213,8 @@ class JointEvidence:
             # a column of one level is constant, and y has no fewer than x
             for start in range(0, len(same) if a > 1 else 0, step):
                 rows = same[start : start + step]
-                yield rows, Questions(x[rows], y[rows], questions.given[rows])
+                chosen = Questions(x[rows], y[rows], questions.given[rows])
+                yield rows, *lay_out(chosen, self._levels, self._margins)
 
 
 class RedrawnJoint(JointEvidence):
@@ -242,7 +224,7 @@ class RedrawnJoint(JointEvidence):
         vars(self).update(vars(source))
         self._source, self._rng = source, rng
         self._pairs = source._pairs.redraw(rng)
-        self._known = {}
+        self.covariance, self._known = self._pairs.covariance, {}
 
     def odds(self, questions: Questions) -> Floats:
         """Return about the log Bayes factor of dependence that the drawn statistic gives."""
@@ -254,9 +236,8 @@ class RedrawnJoint(JointEvidence):
 
     def _answer(self, questions: Questions) -> Floats:
         released = self._source._recall(questions)
-        freedom = np.maximum((self.covariance.size[questions.x] * self.covariance.size[questions.y]), 1).astype(
-            np.float64
-        )
+        size = self.covariance.size
+        freedom = np.maximum(size[questions.x] * size[questions.y], 1).astype(np.float64)
         statistic = self._rng.noncentral_chisquare(freedom, np.maximum(released[0] - freedom, 0.0))
         p_value = np.where(released[1] == 1.0, 1.0, special.chdtrc(freedom, statistic))
         return np.stack([statistic, p_value, released[2]])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,19 +91,9 @@ class BlockEvidence(CovarianceEvidence[MixedCovariance]):
         self._noise = covariance.noise.copy()
         self._noise[np.arange(d), np.arange(d)] *= numeric
 
-    def joint(self, questions: Questions) -> NDArray[np.bool_]:
-        """Tell which questions are answered jointly: of several columns the blocks give main effects only."""
-        return np.full(len(questions), questions.order < 2)
-
-    def redraw(self, rng: np.random.Generator) -> Self:
-        """Return evidence with fresh noise and sampling around what was estimated."""
-        return type(self)(self.centre.redraw(rng), self.slack, self.compared)
-
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
-        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
-        alone = self.covariance.shrunk(np.zeros((len(self.columns), len(self.columns))))
-        drawn = (type(self)(alone.redraw(rng), self.slack, self.compared) for _ in range(draws))
-        return np.stack([evidence.test(questions).p_value for evidence in drawn])
+    def over(self, covariance: MixedCovariance) -> BlockEvidence:
+        """Return the same tests on another covariance."""
+        return type(self)(covariance, self.slack, self.compared)
 
     def association(self) -> Floats:
         """Return ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
-from dagveil.evidence.wald import EXPECTED_EFFECT
+from dagveil.evidence.wald import EXPECTED_EFFECT, find_root
 from dagveil.privacy.release import NoisyMoments
 
 Floats = NDArray[np.float64]
@@ -43,19 +43,15 @@ class NoisyCovariance:
     def redraw(self, rng: np.random.Generator) -> NoisyCovariance:
         """Return a copy with fresh noise and fresh sampling around the estimate."""
         d = len(self.columns)
-        values, vectors = np.linalg.eigh(self.matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = find_root(self.matrix)
         sampling = draw_symmetric(rng, d) / np.sqrt(self.n_rows)
-        moved = self.matrix + root @ sampling @ root.T + self.draw_noise(rng)
-        _raise_variances(moved, self.deviation)
-        return replace(self, matrix=moved)
-
-    def draw_noise(self, rng: np.random.Generator) -> Floats:
-        """Draw the published noise once more, as it shows after centring."""
-        noise = draw_symmetric(rng, len(self.columns) + 1)
+        # the published noise, as it shows after centring
+        noise = draw_symmetric(rng, d + 1)
         across = np.outer(self.means, noise[0, 1:])
         own = noise[0, 0] * np.outer(self.means, self.means)
-        return np.asarray(self.deviation * (noise[1:, 1:] - across - across.T + own))
+        moved = self.matrix + root @ sampling @ root.T + self.deviation * (noise[1:, 1:] - across - across.T + own)
+        _raise_variances(moved, self.deviation)
+        return replace(self, matrix=moved)
 
     def shrunk(self, shares: Floats) -> NoisyCovariance:
         """Return a copy whose covariances are multiplied by these shares; variances stay."""
@@ -89,27 +85,17 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
 
     def __init__(self, covariance: NoisyCovariance) -> None:
         super().__init__(covariance)
-        d = len(covariance.columns)
-        self._ridged = covariance.matrix + covariance.ridge * np.eye(d)
+        self._ridged = covariance.matrix + covariance.ridge * np.eye(len(covariance.columns))
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """For a linear model main effects are all there is, and no set was paid for on its own."""
         return np.zeros(len(questions), dtype=bool)
-
-    def redraw(self, rng: np.random.Generator) -> MomentEvidence:
-        """Return evidence with fresh noise and sampling around what was estimated."""
-        return MomentEvidence(self.centre.redraw(rng))
 
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question."""
         correlation, variance = self._compare(questions)
         wider = variance + EXPECTED_EFFECT**2
         return np.asarray((correlation**2 * (1.0 / variance - 1.0 / wider) - np.log(wider / variance)) / 2)
-
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
-        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
-        alone = self.covariance.shrunk(np.zeros((len(self.columns), len(self.columns))))
-        return np.stack([MomentEvidence(alone.redraw(rng)).test(questions).p_value for _ in range(draws)])
 
     def association(self) -> Floats:
         """Return the squared correlation of every pair, less what noise and sampling add to a square on average."""
@@ -127,8 +113,7 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
         correlation, variance = self._compare(questions)
         statistic = correlation**2 / variance
         # with one degree of freedom; chdtrc would take ten times as long
-        p_value = special.erfc(np.sqrt(statistic / 2.0))
-        return Answers(statistic, np.ones(len(questions)), p_value)
+        return Answers(statistic, np.ones(len(questions)), special.erfc(np.sqrt(statistic / 2.0)))
 
     def _compare(self, questions: Questions) -> tuple[Floats, Floats]:
         """Fisher's z of partial correlations, and its variance by sampling and noise."""
@@ -142,10 +127,8 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
         nodes = np.column_stack([questions.x, questions.y, questions.given])
         block = self._ridged[nodes[:, :, None], nodes[:, None, :]]
         plain = self.covariance.matrix[nodes[:, :, None], nodes[:, None, :]]
-        u = np.zeros((len(questions), k + 2))
-        v = np.zeros((len(questions), k + 2))
-        u[:, 0] = 1.0
-        v[:, 1] = 1.0
+        u, v = np.zeros((2, len(questions), k + 2))
+        u[:, 0] = v[:, 1] = 1.0
         if k:
             # many questions share a set
             first, place = _find_repeats(questions.given, len(self.columns))

@@ -71,10 +71,6 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
                 answered &= known[questions.given[:, i], questions.given[:, j]]
         return answered
 
-    def joint(self, questions: Questions) -> NDArray[np.bool_]:
-        """Tell which questions are answered jointly: pairs hold the main effects of larger sets only."""
-        return np.full(len(questions), questions.order < 2)
-
     def association(self) -> Floats:
         """Return the χ² information ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""
         return self._association
@@ -121,7 +117,10 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
-        return self._judge(questions, self._recall(questions)[:, 0])
+        statistic = self._recall(questions)[:, 0]
+        freedom = (self.covariance.size[questions.x] * self.covariance.size[questions.y]).astype(np.float64)
+        p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
+        return Answers(statistic, freedom, p_value)
 
     def _recall(self, questions: Questions) -> Floats:
         """Return T of each question, and with one conditioning column efficiency and odds besides, shape (q, 3).
@@ -144,10 +143,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
             recalled[missing] = answers[again]
             if len(asked) + len(new) <= CELLS_PER_BATCH:
                 place = np.argsort(np.concatenate([asked, new]), kind="stable")
-                self._remembered[order] = (
-                    np.concatenate([asked, new])[place],
-                    np.concatenate([found, answers])[place],
-                )
+                self._remembered[order] = np.append(asked, new)[place], np.concatenate([found, answers])[place]
         return recalled
 
     def _compute(self, questions: Questions) -> Floats:
@@ -159,11 +155,11 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
                 found[rows, 1], found[rows, 2] = wald.efficiency(), wald.odds(self.covariance.n_rows)
         return found
 
-    def _ask_each(self, questions: Questions, ask: Callable[[Wald], Floats]) -> Floats:
-        """Return what is asked of the Wald statistic of each question; 0 of constant columns."""
-        found = np.zeros(len(questions))
+    def _ask_each(self, questions: Questions, ask: Callable[[Wald], Floats], *shape: int) -> Floats:
+        """Return what is asked of the Wald statistic of each question, the last axis; 0 of constant columns."""
+        found = np.zeros((*shape, len(questions)))
         for rows, wald in self.all_walds(self._small_first(questions)):
-            found[rows] = ask(wald)
+            found[..., rows] = ask(wald)
         return found
 
     def _small_first(self, questions: Questions) -> Questions:
@@ -171,11 +167,6 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
         swap = self.covariance.size[questions.x] > self.covariance.size[questions.y]
         x, y = np.where(swap, questions.y, questions.x), np.where(swap, questions.x, questions.y)
         return Questions(x, y, questions.given)
-
-    def _judge(self, questions: Questions, statistic: Floats) -> Answers:
-        freedom = (self.covariance.size[questions.x] * self.covariance.size[questions.y]).astype(np.float64)
-        p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
-        return Answers(statistic, freedom, p_value)
 
     def all_walds(self, questions: Questions) -> Iterator[tuple[Rows, Wald]]:
         """Yield rows of the batch and what is known about them, by the sharpest tables there are."""
@@ -219,9 +210,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
 
     def power(self, questions: Questions) -> tuple[Floats, Floats]:
         """Return `Wald.power` of each question."""
-        share, room = np.zeros(len(questions)), np.zeros(len(questions))
-        for rows, wald in self.all_walds(self._small_first(questions)):
-            share[rows], room[rows] = wald.power(self.covariance.n_rows)
+        share, room = self._ask_each(questions, lambda wald: np.stack(wald.power(self.covariance.n_rows)), 2)
         return share, room
 
     def efficiency(self, questions: Questions) -> Floats:
@@ -230,7 +219,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
 
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
         """Return evidence with fresh noise and fresh sampling around what was estimated."""
-        return RedrawnEvidence(self, self.centre.with_noise(rng).with_sampling(rng), rng)
+        return RedrawnEvidence(self, self.centre.redraw(rng), rng)
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions).
@@ -429,8 +418,7 @@ class RedrawnEvidence(PairEvidence):
 
     def __init__(self, source: PairEvidence, covariance: OneHotCovariance, rng: np.random.Generator) -> None:
         super().__init__(covariance)
-        self._source = source
-        self._rng = rng
+        self._source, self._rng = source, rng
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions the released evidence can answer."""
@@ -454,9 +442,9 @@ class RedrawnEvidence(PairEvidence):
         return self._source.efficiency(questions)
 
     def _compute(self, questions: Questions) -> Floats:
-        found = super()._compute(questions) if not questions.order else np.zeros((len(questions), 3))
-        if questions.order:
-            released = self._source.test(questions)
-            freedom = np.maximum(released.freedom, 1.0)
-            found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
+        if not questions.order:
+            return super()._compute(questions)
+        released, found = self._source.test(questions), np.zeros((len(questions), 3))
+        freedom = np.maximum(released.freedom, 1.0)
+        found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
         return found

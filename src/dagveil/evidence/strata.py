@@ -192,23 +192,13 @@ def encode_questions(questions: Questions, d: int) -> Positions:
     return code
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SmallQuestions:
-    """All small questions whose columns x and y have the same numbers of levels.
-
-    - `layout`: where their cells lie.
-    - `codes`: those of the questions of each order, one order after the other in the layout.
-    """
-
-    layout: Layout
-    codes: tuple[Positions, ...]
-
-
 @lru_cache(maxsize=8)
-def lay_out_all(shape: tuple[int, ...]) -> tuple[SmallQuestions, ...]:
+def lay_out_all(shape: tuple[int, ...]) -> tuple[tuple[Layout, list[Positions]], ...]:
     """Lay out all small questions about a table whose levels are all kept; none if there are too many.
 
-    What comes back hangs on the shape alone: redraws and further tables of the same schema share it.
+    Returns for each shape of x and y where the cells of the questions lie, and the codes of those of each order, one
+    order after the other in the layout. It hangs on the shape alone: redraws and further tables of the same schema
+    share it.
     """
     d, most = len(shape), max(shape)
     numbers = [math.comb(d, 2) * math.comb(d - 2, order) for order in range(min(ORDERS_LAID_OUT, d - 1))]
@@ -227,29 +217,25 @@ def lay_out_all(shape: tuple[int, ...]) -> tuple[SmallQuestions, ...]:
     return tuple(_fill_up([Questions.of(asked) for asked in orders], levels, margins) for orders in by_shape.values())
 
 
-def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> SmallQuestions:
+def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> tuple[Layout, list[Positions]]:
     """Lay questions of several orders out in one shape: strata that are not there are empty and have no noise."""
-    layouts = []
+    layouts, total = [], 0
     for questions in orders:
         n_strata = levels.kept[questions.given].prod(axis=1)
-        alike = (np.flatnonzero(n_strata == number) for number in np.unique(n_strata))
-        found = [(rows, lay_out(questions.select(rows), levels, margins)[1]) for rows in alike]
-        layouts.append((questions, found))
-    most = max(layout.summed.shape[0] for _, found in layouts for _, layout in found)
-    total = sum(len(questions) for questions, _ in layouts)
-    first = layouts[0][1][0][1]
-    place = np.full((*first.place.shape[:2], most, total), margins.nothing, dtype=np.intp)
+        for number in np.unique(n_strata):
+            rows = np.flatnonzero(n_strata == number)
+            layouts.append((total + rows, lay_out(questions.select(rows), levels, margins)[1]))
+        total += len(questions)
+    most = max(len(layout.summed) for _, layout in layouts)
+    a, b = layouts[0][1].place.shape[:2]
+    place = np.full((a, b, most, total), margins.nothing, dtype=np.intp)
     summed = np.zeros((most, total))
-    start = 0
-    for questions, found in layouts:
-        for rows, layout in found:
-            place[:, :, : layout.summed.shape[0], start + rows] = layout.place
-            summed[: layout.summed.shape[0], start + rows] = layout.summed
-        start += len(questions)
+    for rows, layout in layouts:
+        place[:, :, : len(layout.summed), rows] = layout.place
+        summed[: len(layout.summed), rows] = layout.summed
     x, y = (np.concatenate([getattr(questions, end) for questions in orders]) for end in ("x", "y"))
-    a, b = first.place.shape[:2]
     filled = Layout(x, y, place, summed, np.ones((a, total)), np.ones((b, total)))
-    return SmallQuestions(filled, tuple(encode_questions(questions, len(levels.kept)) for questions in orders))
+    return filled, [encode_questions(questions, len(levels.kept)) for questions in orders]
 
 
 def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float | None) -> Wald:

@@ -412,6 +412,12 @@ def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:
     return np.asarray(squares - means[..., :, None] * means[..., None, :])
 
 
+def find_root(matrix: Floats) -> Floats:
+    """Return a root of a symmetric matrix, by columns, as if its negative eigenvalues were 0."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
 def distinct_rows(given: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return which distinct row each row is, and the distinct rows."""
     place = np.zeros(len(given), dtype=np.intp)
