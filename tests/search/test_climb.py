@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.cpdag import sort_topologically
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.arrows import ArrowSettings, _Climb, unshielded, weigh_colliders
+from dagveil.search.constraint.arrows import ArrowSettings, OrientationClimb, unshielded, weigh_colliders
 from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
 
 SETTINGS = ArrowSettings()
@@ -88,7 +88,7 @@ def test_the_climb_is_as_good_as_all_orientations() -> None:
 
         every = [turn(edges, turned) for turned in product((False, True), repeat=len(edges))]
         best = max(score(arcs) for arcs in every if is_acyclic(arcs))
-        climb = _Climb(NAMES, skeleton.adjacency, weights, Knowledge.none())
+        climb = OrientationClimb(NAMES, skeleton, weights, Knowledge.none())
         found = set(climb.best(SETTINGS.restarts))
         assert {frozenset(arc) for arc in found} == {frozenset(edge) for edge in edges}
         assert is_acyclic(found)
@@ -116,7 +116,7 @@ def test_moves_raise_the_score_and_close_no_cycle() -> None:
     for seed in range(40):
         skeleton = draw_skeleton(seed)
         weights = weigh_colliders(Drawn(seed, 0.1), skeleton, SETTINGS)  # type: ignore[arg-type]
-        climb = _Climb(NAMES, skeleton.adjacency, weights, Knowledge.none())
+        climb = OrientationClimb(NAMES, skeleton, weights, Knowledge.none())
         parents = climb._order_start(np.random.default_rng(seed).permutation(6).tolist())
 
         def score(parents: list[int], weights: dict[tuple[int, int, int], float] = weights) -> float:

@@ -29,12 +29,14 @@ class Reading:
     - `turned`: undirected edges of the cause, directed as this reading has them.
     - `adjustment`: sets of columns that identify the effect, the most efficient first; None if the effect is a cause.
     - `why_nothing`: why the effect is nothing in this reading, whatever the evidence says by itself.
+    - `dag`: a DAG of the class that has these parents; None for a PAG.
     """
 
     parents: frozenset[str] | None
     turned: frozenset[tuple[str, str]]
     adjustment: tuple[frozenset[str], ...] | None
     why_nothing: str | None = None
+    dag: Dag | None = None
 
 
 def list_readings(graph: Cpdag, cause: str, effect: str) -> tuple[Reading, ...]:
@@ -53,12 +55,9 @@ def list_readings(graph: Cpdag, cause: str, effect: str) -> tuple[Reading, ...]:
     found = []
     for chosen in _cliques(graph, loose):
         parents = frozenset(known.union(chosen))
-        collides = any(second not in graph.adjacent(first) for first in chosen for second in parents - {first})
-        if collides:
-            continue
-        turned = frozenset(
-            [(other, cause) for other in chosen] + [(cause, other) for other in loose if other not in chosen]
-        )
+        if any(second not in graph.adjacent(first) for first in chosen for second in parents - {first}):
+            continue  # that would be a new collider
+        turned = frozenset((other, cause) if other in chosen else (cause, other) for other in loose)
         pairs = frozenset(pair for pair in graph.undirected if cause not in pair)
         edges = find_extension(graph.nodes, graph.directed | turned, pairs)
         if edges is None:
@@ -105,11 +104,10 @@ def explain_refusal(graph: Cpdag, cause: str, effect: str, adjust: frozenset[str
         if name in (cause, effect):
             return f"{name} is the cause or the effect itself"
     for reading in list_readings(graph, cause, effect):
-        dag = _extend(graph, reading)
-        if reading.adjustment is None or reading.why_nothing is not None:
+        dag = reading.dag
+        if dag is None or reading.adjustment is None or reading.why_nothing is not None:
             continue
-        forbidden = _forbidden(dag, cause, effect) & adjust
-        if forbidden:
+        if forbidden := _forbidden(dag, cause, effect) & adjust:
             name = min(forbidden)
             return f"{name} may lie behind {cause}, on the way to {effect} or beyond: adjusting for it hides the effect"
         if not separates_back_doors(dag, cause, effect, adjust):
@@ -152,33 +150,23 @@ def _cliques(graph: Cpdag, names: list[str]) -> Iterable[tuple[str, ...]]:
         ]
 
 
-def _extend(graph: Cpdag, reading: Reading) -> Dag:
-    pairs = frozenset(pair for pair in graph.undirected if all(frozenset(arc) != pair for arc in reading.turned))
-    edges = find_extension(graph.nodes, graph.directed | reading.turned, pairs)
-    if edges is None:
-        raise GraphError("no DAG has this graph's arrows and lines")
-    return Dag(graph.nodes, edges)
-
-
 def _read(dag: Dag, parents: frozenset[str], turned: frozenset[tuple[str, str]], cause: str, effect: str) -> Reading:
     if effect in parents:
-        return Reading(parents, turned, None, f"{effect} causes {cause}")
+        return Reading(parents, turned, None, f"{effect} causes {cause}", dag)
     if effect not in descendants(dag, cause):
-        return Reading(parents, turned, (parents,), f"no arrows lead from {cause} to {effect}")
-    optimal = find_optimal_set(dag, cause, effect)
-    sets = dict.fromkeys(
-        [optimal, *_pruned(dag, cause, effect, optimal), parents, *_pruned(dag, cause, effect, parents)]
-    )
-    return Reading(parents, turned, tuple(sets))
+        return Reading(parents, turned, (parents,), f"no arrows lead from {cause} to {effect}", dag)
+    whole = (find_optimal_set(dag, cause, effect), parents)
+    sets = dict.fromkeys(some for one in whole for some in (one, _prune(dag, cause, effect, one)))
+    return Reading(parents, turned, tuple(sets), None, dag)
 
 
-def _pruned(dag: Dag, cause: str, effect: str, adjust: frozenset[str]) -> list[frozenset[str]]:
+def _prune(dag: Dag, cause: str, effect: str, adjust: frozenset[str]) -> frozenset[str]:
     """Return a smallest subset, found by leaving out one column after the other, that still identifies the effect."""
     kept = adjust
     for name in sorted(adjust):
         if separates_back_doors(dag, cause, effect, kept - {name}):
             kept -= {name}
-    return [kept]
+    return kept
 
 
 def find_optimal_set(dag: Dag, cause: str, effect: str) -> frozenset[str]:

@@ -19,7 +19,7 @@ from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs import pag
 from dagveil.graphs.cpdag import list_bits
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.arrows import ArrowSettings, Triple, climb_orientations, weigh_colliders, weigh_sets
+from dagveil.search.constraint.arrows import ArrowSettings, OrientationClimb, Triple, weigh_colliders, weigh_sets
 from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings
 
 Joint = tuple[int, int]  # whether an edge has an arrowhead at its first and at its second end: 1 or 0
@@ -117,7 +117,7 @@ def _list_colliders(
     """List the colliders of the best ancestral graph; selected rows need not have one, so each for itself."""
     if settings.selection:
         return [triple for triple, weight in weights.items() if weight > 0]
-    directed = climb_orientations(names, skeleton, weights, settings.arrows, knowledge)
+    directed = OrientationClimb(names, skeleton, weights, knowledge).best(settings.arrows.restarts)
     start = {(min(arc), max(arc)): FORWARD if arc[0] < arc[1] else BACKWARD for arc in directed}
     into = _AncestralClimb(names, weights, settings.price, knowledge).best([start, dict.fromkeys(start, BOTH)])
     return [(x, z, y) for x, z, y in weights if into[z] >> x & 1 and into[z] >> y & 1]

@@ -79,20 +79,9 @@ def orient_by_evidence(
     """Return the CPDAG (with knowledge, the MPDAG) that agrees best with the evidence on colliders."""
     names = evidence.columns
     weights = weigh_colliders(evidence, skeleton, settings)
-    edges = climb_orientations(names, skeleton, weights, settings, knowledge)
+    edges = OrientationClimb(names, skeleton, weights, knowledge).best(settings.restarts)
     found = cpdag.Dag(names, frozenset((names[a], names[b]) for a, b in edges)).cpdag()
     return found if knowledge == Knowledge.none() else knowledge.orient(found)
-
-
-def climb_orientations(
-    names: tuple[str, ...],
-    skeleton: Skeleton,
-    weights: dict[Triple, float],
-    settings: ArrowSettings,
-    knowledge: Knowledge,
-) -> list[tuple[int, int]]:
-    """Return the acyclic orientation of a skeleton with the heaviest colliders that was found, as (parent, child)."""
-    return _Climb(names, skeleton.adjacency, weights, knowledge).best(settings.restarts)
 
 
 def weigh_colliders(
@@ -131,7 +120,7 @@ def weigh_sets(
     means = sums[both] - np.log(counts[both])
     balance = np.zeros(len(counts))
     balance[both] = np.clip(means[:, 0] - means[:, 1], -settings.largest_evidence, settings.largest_evidence)
-    return [float(value) for value in balance]
+    return list(map(float, balance))
 
 
 def unshielded(neighbours: list[set[int]]) -> Iterator[Triple]:
@@ -167,22 +156,21 @@ def _statistics(evidence: Independence, questions: list[tuple[int, int, tuple[in
     return values
 
 
-class _Climb:
-    """Local search over acyclic orientations, with parents as bit masks."""
+class OrientationClimb:
+    """Local search over acyclic orientations of a skeleton for heavy colliders, with parents as bit masks."""
 
     def __init__(
-        self, names: tuple[str, ...], adjacency: NDArray[np.bool_], weights: dict[Triple, float], knowledge: Knowledge
+        self, names: tuple[str, ...], skeleton: Skeleton, weights: dict[Triple, float], knowledge: Knowledge
     ) -> None:
         self._d = len(names)
         self._names = names
         self._place = {name: i for i, name in enumerate(names)}
-        self._edges = [(int(a), int(b)) for a, b in zip(*np.nonzero(np.triu(adjacency)), strict=True)]
+        self._edges = skeleton.edges()
         self._triples = list(weights.items())
         self._weight: list[dict[tuple[int, int], float]] = [{} for _ in range(self._d)]
+        self._partners: list[dict[int, int]] = [{} for _ in range(self._d)]
         for (x, z, y), weight in weights.items():
             self._weight[z][x, y] = self._weight[z][y, x] = weight
-        self._partners: list[dict[int, int]] = [{} for _ in range(self._d)]
-        for x, z, y in weights:
             self._partners[z][x] = self._partners[z].get(x, 0) | 1 << y
             self._partners[z][y] = self._partners[z].get(y, 0) | 1 << x
         self._fixed: set[tuple[int, int]] = set()
@@ -207,35 +195,26 @@ class _Climb:
     def _starts(self, restarts: int) -> Iterator[list[int]]:
         """Yield the greedy starts, and then random ones."""
         yield self._collider_start()
-        yield self._pull_start()
+        # nodes that look like colliders come late
+        pull = [0.0] * self._d
+        for (_, z, _), weight in self._triples:
+            pull[z] += max(weight, 0.0)
+        yield self._order_start(pull)
         rng = np.random.default_rng(0)  # search only: nothing private hangs on it
         for _ in range(restarts):
             yield self._order_start(rng.permutation(self._d).tolist())
 
     def _order_start(self, rank: list[float]) -> list[int]:
-        """Orient every edge along an order that respects the forced directions."""
-        order = self._topological(rank)
-        place = {node: i for i, node in enumerate(order)}
+        """Orient every edge along an order that respects the forced directions, the lowest rank first otherwise."""
+        ranked = [self._names[node] for node in sorted(range(self._d), key=rank.__getitem__)]
+        forced = [(self._names[cause], self._names[effect]) for cause, effect in self._fixed]
+        order = cpdag.sort_topologically(tuple(ranked), forced) or ()  # knowledge never goes round in a circle
+        late = {self._place[name]: i for i, name in enumerate(order)}
         parents = [0] * self._d
         for a, b in self._edges:
-            first, second = (a, b) if place[a] < place[b] else (b, a)
+            first, second = (a, b) if late[a] < late[b] else (b, a)
             parents[second] |= 1 << first
         return parents
-
-    def _topological(self, rank: list[float]) -> list[int]:
-        if not self._fixed:
-            return sorted(range(self._d), key=rank.__getitem__)
-        waiting = {node: sum(1 for _, child in self._fixed if child == node) for node in range(self._d)}
-        order: list[int] = []
-        while waiting:
-            free = [node for node, count in waiting.items() if count == 0]
-            node = min(free, key=lambda v: rank[v])
-            order.append(node)
-            del waiting[node]
-            for parent, child in self._fixed:
-                if parent == node:
-                    waiting[child] -= 1
-        return order
 
     def _collider_start(self) -> list[int]:
         """Start from all colliders that the evidence speaks for, the strongest first, as long as no cycle closes."""
@@ -252,18 +231,10 @@ class _Climb:
         names = self._names
         pairs = {frozenset((names[a], names[b])) for a, b in self._edges}
         named = {(names[cause], names[effect]) for cause, effect in arrows}
-        loose = pairs - {frozenset(arc) for arc in named}
         parents = [0] * self._d
-        for first, second in cpdag.nearest_extension(names, named, loose):
+        for first, second in cpdag.nearest_extension(names, named, _without(pairs, named)):
             parents[self._place[second]] |= 1 << self._place[first]
         return parents
-
-    def _pull_start(self) -> list[int]:
-        """Start where nodes that look like colliders come late."""
-        pull = [0.0] * self._d
-        for (_, z, _), weight in self._triples:
-            pull[z] += max(weight, 0.0)
-        return self._order_start(pull)
 
     def _ascend(self, parents: list[int]) -> float:
         """Climb in place until no move helps; return the score."""
@@ -313,14 +284,7 @@ class _Climb:
 
     def _share(self, z: int, x: int, others: int) -> float:
         """Weight of the colliders at z that x forms with these other parents."""
-        mask = self._partners[z].get(x, 0) & others
-        if not mask:
-            return 0.0
-        total, weight = 0.0, self._weight[z]
-        while mask:
-            total += weight[x, (mask & -mask).bit_length() - 1]
-            mask &= mask - 1
-        return total
+        return sum((self._weight[z][x, y] for y in cpdag.list_bits(self._partners[z].get(x, 0) & others)), 0.0)
 
     def _reaches(self, start: int, goal: int, parents: list[int]) -> bool:
         """Tell whether `goal` has `start` among its ancestors; with the arc goal → start that closes a cycle."""
