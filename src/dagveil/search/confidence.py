@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -106,23 +106,18 @@ def redraw_graphs(
     - `find`: the search, settings included.
     """
     rng = np.random.default_rng(1)  # post-processing: a fixed seed makes the same evidence give the same shares
-    adjacent: Counter[frozenset[str]] = Counter()
-    directed: Counter[tuple[str, str]] = Counter()
-    marks: Counter[tuple[str, str, Mark]] = Counter()
-    kinds: Counter[Edge] = Counter()
-    skeletons = []
+    shares, skeletons = Shares(redraws, Counter(), Counter()), []
     for done in range(redraws):
         graph = find(evidence.redraw(rng))
         skeletons.append(graph.skeleton())
-        adjacent.update(skeletons[-1])
+        shares.adjacent.update(skeletons[-1])
         if isinstance(graph, Cpdag):
-            directed.update(graph.directed)
+            shares.directed.update(graph.directed)
         else:
-            kinds.update(graph.edges)
-            marks.update((edge.second, edge.first, edge.mark_at_first) for edge in graph.edges)
-            marks.update((edge.first, edge.second, edge.mark_at_second) for edge in graph.edges)
+            shares.kinds.update(graph.edges)
+            shares.marks.update((*edge[:2], edge.mark_at_second) for one in graph.edges for edge in (one, one.turned()))
         progress("redrawing noise for edge confidence", done + 1, redraws)
-    return Shares(redraws, adjacent, directed, tuple(skeletons), marks, kinds)
+    return replace(shares, skeletons=tuple(skeletons))
 
 
 def agree(

@@ -129,10 +129,8 @@ class _AncestralClimb:
     def __init__(
         self, names: tuple[str, ...], weights: dict[Triple, float], price: float, knowledge: Knowledge
     ) -> None:
-        self._names = names
-        self._knowledge = knowledge
-        self._price = price
-        self._weights = weights
+        self._names, self._knowledge = names, knowledge
+        self._price, self._weights = price, weights
         self._partners: list[dict[int, list[tuple[int, float]]]] = [{} for _ in names]
         for (x, z, y), weight in weights.items():
             self._partners[z].setdefault(x, []).append((y, weight))
@@ -220,7 +218,7 @@ def _separate_further(
     node.
     """
     names = evidence.columns
-    adjacency, separators, p_values = skeleton.adjacency.copy(), dict(skeleton.separators), dict(skeleton.p_values)
+    separated = {}
     for x, y in skeleton.edges():
         if knowledge.requires(names[x], names[y]) or pag.TAIL in (ends[x, y], ends[y, x]):
             continue
@@ -234,9 +232,8 @@ def _separate_further(
                     tried |= {given for given in combinations(sorted(reached), size) if not beyond.isdisjoint(given)}
         found = _separate(evidence, levels, -settings.price, x, y, tried)
         if found is not None:
-            adjacency[x, y] = adjacency[y, x] = False
-            separators[x, y], p_values[x, y] = found
-    return skeleton if len(separators) == len(skeleton.separators) else Skeleton(adjacency, separators, p_values)
+            separated[x, y] = found
+    return skeleton.without(separated) if separated else skeleton
 
 
 def _find_collided(ends: pag.Ends, start: int) -> set[int]:
@@ -267,8 +264,7 @@ def _separate(
         p_value = evidence.test(questions).p_value
         apart = p_value > levels.conditional_level
         questions, p_value = questions.select(apart), p_value[apart]
-        passes = evidence.odds(questions) < odds if len(questions) else np.zeros(0, dtype=bool)
-        if passes.any():
+        if len(questions) and (passes := evidence.odds(questions) < odds).any():
             best = int(np.argmax(np.where(passes, p_value, -1.0)))
             return tuple(questions.given[best].tolist()), float(p_value[best])
     return None

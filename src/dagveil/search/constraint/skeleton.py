@@ -9,7 +9,7 @@ makes everything look independent cannot take a connected graph apart. What come
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -95,6 +95,15 @@ class Skeleton:
         first, second = np.nonzero(self.adjacency)
         return [(x, y) for x, y in zip(first.tolist(), second.tolist(), strict=True) if x < y]
 
+    def without(self, separated: Mapping[tuple[int, int], tuple[tuple[int, ...], float]]) -> Skeleton:
+        """Return a copy without these pairs, each of which a set has separated with a p-value."""
+        adjacency = self.adjacency.copy()
+        for x, y in separated:
+            adjacency[x, y] = adjacency[y, x] = False
+        separators = {pair: given for pair, (given, _) in separated.items()}
+        p_values = {pair: p_value for pair, (_, p_value) in separated.items()}
+        return Skeleton(adjacency, self.separators | separators, self.p_values | p_values)
+
 
 def list_neighbours(adjacency: Bools) -> list[list[int]]:
     """Return the neighbours of each node, in ascending order."""
@@ -112,8 +121,7 @@ def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge:
     """
     skeleton = screen_pairs(evidence, settings, knowledge)
     for order in range(1, settings.largest_order + 1):
-        separations = _find_separations(evidence, settings, skeleton, knowledge, order)
-        skeleton = _carry_out(skeleton, separations)
+        skeleton = _carry_out(skeleton, _find_separations(evidence, settings, skeleton, knowledge, order))
     return skeleton
 
 
@@ -214,7 +222,8 @@ def candidate_sets(
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
     for edge, (x, y) in enumerate(edges):
         # a common neighbour lies between the two; others have to be looked for
-        near_both, around = reach.common(x, y), reach.around(x, y)
+        near_x, near_y = reach.near(x), reach.near(y)
+        near_both, around = near_x & near_y, (near_x | near_y) & ~(1 << x | 1 << y)
         between = near_both if near_both == around else reach.between(x, y)
         if order == 1:
             near = list_bits(around & between)
@@ -225,7 +234,7 @@ def candidate_sets(
             sets: list[tuple[int, ...]] = [(z,) for z in near]
         else:
             seen: set[tuple[int, ...]] = set()
-            for side in {reach.near(x) & between, reach.near(y) & between}:
+            for side in {near_x & between, near_y & between}:
                 near = list_bits(side)
                 if len(near) > settings.neighbours_considered:
                     useful = np.minimum(association[x, near], association[y, near])
@@ -357,22 +366,17 @@ def find_explanations(
 
 
 def _carry_out(skeleton: Skeleton, separations: list[_Separation]) -> Skeleton:
-    adjacency = skeleton.adjacency.copy()
-    separators = dict(skeleton.separators)
-    p_values = dict(skeleton.p_values)
-    reach = _Reach(adjacency)
-    for separation in separations:
-        x, y, given, partner = separation.x, separation.y, separation.given, separation.partner
-        if not adjacency[x, y] or (partner is not None and not adjacency[partner, list(given)].all()):
+    reach, separated = _Reach(skeleton.adjacency), {}
+    for one in separations:
+        x, y, wanted = one.x, one.y, sum(1 << z for z in one.given)
+        near_x, near_y = reach.near(x), reach.near(y)
+        if not near_x >> y & 1 or (one.partner is not None and wanted & ~reach.near(one.partner)):
             continue
-        inside = all(adjacency[x, z] for z in given) or all(adjacency[y, z] for z in given)
-        wanted = sum(1 << z for z in given)
-        if inside and (wanted & ~reach.common(x, y) == 0 or reach.lie_between(x, y, wanted)):
-            adjacency[x, y] = adjacency[y, x] = False
-            separators[x, y] = given
-            p_values[x, y] = separation.p_value
+        inside = not wanted & ~near_x or not wanted & ~near_y
+        if inside and (not wanted & ~(near_x & near_y) or reach.lie_between(x, y, wanted)):
+            separated[x, y] = one.given, one.p_value
             reach.remove(x, y)
-    return Skeleton(adjacency, separators, p_values)
+    return skeleton.without(separated)
 
 
 class _Reach:
@@ -391,14 +395,6 @@ class _Reach:
     def near(self, x: int) -> int:
         """Return the mask of nodes next to one."""
         return self._masks[x]
-
-    def common(self, x: int, y: int) -> int:
-        """Return the mask of nodes next to both."""
-        return self._masks[x] & self._masks[y]
-
-    def around(self, x: int, y: int) -> int:
-        """Return the mask of other nodes next to either."""
-        return (self._masks[x] | self._masks[y]) & ~(1 << x | 1 << y)
 
     def between(self, x: int, y: int) -> int:
         """Return the mask of nodes reachable from x without y and from y without x."""
@@ -429,8 +425,7 @@ class _Reach:
         if without in self._parts:
             return self._parts[without]
         left = (1 << len(self._masks)) - 1
-        if without is not None:
-            left &= ~(1 << without)
+        left &= ~(0 if without is None else 1 << without)
         parts = []
         while left:
             part = follow(self._masks, left & -left, left)

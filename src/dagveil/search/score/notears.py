@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -44,10 +45,7 @@ def measure_by_exponential(weights: Floats) -> tuple[float, Floats]:
     excess = exponentiate(weights * weights)
     if excess is None:
         return math.inf, np.zeros_like(weights)
-    gradient = excess.T * weights
-    gradient += np.diag(np.diag(weights))
-    gradient *= 2.0
-    return float(np.trace(excess)), gradient
+    return float(np.trace(excess)), 2.0 * (excess.T * weights + np.diag(np.diag(weights)))
 
 
 def measure_by_log_determinant(weights: Floats, level: float = 1.0) -> tuple[float, Floats]:
@@ -76,18 +74,12 @@ def exponentiate(matrix: Floats) -> Floats | None:
     if not norm <= LARGEST_NORM:
         return None
     halvings = max(0, math.ceil(math.log2(norm))) if norm > 0.0 else 0
-    first = matrix / 2.0**halvings
+    first, c = matrix / 2.0**halvings, _COEFFICIENTS
     second = first @ first
-    third = second @ first
-    fourth = second @ second
-    c = _COEFFICIENTS
+    third, fourth = second @ first, second @ second
     total = c[13] * first + c[14] * second + c[15] * third + c[16] * fourth
     for k in (9, 5, 1):
-        total = fourth @ total
-        total += c[k] * first
-        total += c[k + 1] * second
-        total += c[k + 2] * third
-        total += c[k + 3] * fourth
+        total = fourth @ total + c[k] * first + c[k + 1] * second + c[k + 2] * third + c[k + 3] * fourth
     for _ in range(halvings):
         total = total @ total + 2.0 * total
     return total
@@ -294,8 +286,7 @@ class _Problem:
 def _follow_lagrangian(problem: _Problem, settings: NotearsSettings) -> Weights:
     """Run the published augmented Lagrangian, with L-BFGS-B on the positive and the negative parts of the weights."""
     size = len(problem.entries)
-    point = np.zeros(2 * size)
-    bounds = optimize.Bounds(0.0, np.inf)
+    point, bounds = np.zeros(2 * size), optimize.Bounds(0.0, np.inf)
     rho, multiplier, violation = 1.0, 0.0, math.inf
     rounds = evaluations = 0
 
@@ -334,9 +325,7 @@ def _follow_path(problem: _Problem, settings: NotearsSettings) -> Weights:
     unit = float(np.quantile(np.diag(problem.covariance), UNIT_QUANTILE))
     unit = unit if unit > 0.0 else 1.0
     covariance, penalty = problem.covariance / unit, settings.penalty / unit
-    rho = 1.0
-    point = np.zeros(len(problem.entries))
-    violation = math.inf
+    point, rho, violation = np.zeros(len(problem.entries)), 1.0, math.inf
     rounds = evaluations = 0
     while rounds < settings.most_rounds and violation > CYCLE_TOLERANCE and rho < LARGEST_RHO:
         level = PATH_LEVELS[min(rounds, len(PATH_LEVELS) - 1)]
@@ -405,14 +394,8 @@ def acyclic_threshold(size: Floats, threshold: float, kept: Bools) -> float:
     if not is_acyclic(kept):
         raise GraphError(f"the {int(kept.sum())} required edges run in a circle; remove or turn one of them")
     steps = [threshold, *np.unique(size[size > threshold]).tolist()]
-    low, high = 0, len(steps) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if is_acyclic(kept | (size > steps[middle])):
-            high = middle
-        else:
-            low = middle + 1
-    return float(steps[low])
+    place = bisect_left(steps, True, hi=len(steps) - 1, key=lambda step: is_acyclic(kept | (size > step)))
+    return float(steps[place])
 
 
 def is_acyclic(adjacency: Bools) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from typing import Final
 
@@ -136,13 +137,14 @@ def _run_chain(
     d = len(start)
     order = list(start)
     edges = np.zeros((d, d))
-    known: dict[tuple[int, int], tuple[float, float, int]] = {}
-    shares: dict[tuple[int, int], Floats] = {}
 
+    @cache
     def weigh(node: int, allowed: int) -> tuple[float, float, int]:
-        if (node, allowed) not in known:
-            known[node, allowed] = choices[node].weigh(allowed)
-        return known[node, allowed]
+        return choices[node].weigh(allowed)
+
+    @cache
+    def share(node: int, allowed: int) -> Floats:
+        return choices[node].shares(allowed)
 
     def walk(nodes: Sequence[int], earlier: int) -> list[tuple[int, int]]:
         keys = []
@@ -173,7 +175,5 @@ def _run_chain(
             for node, allowed in current:
                 best[node] = int(choices[node].masks[weigh(node, allowed)[2]])
         for node, allowed in current:
-            if (node, allowed) not in shares:
-                shares[node, allowed] = choices[node].shares(allowed)
-            edges[:, node] += shares[node, allowed]
+            edges[:, node] += share(node, allowed)
     return best_score, best, order, edges / (settings.steps + 1)
