@@ -28,7 +28,7 @@ from dagveil.search.score.ges import (
     greedy_equivalence_search,
     surroundings_of,
 )
-from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
+from dagveil.search.score.hybrid import search_by_score
 from dagveil.search.score.operators import (
     Kind,
     Operator,
@@ -399,12 +399,11 @@ def test_inside_a_skeleton_nothing_else_comes() -> None:
     dag = random_dag(6, 0.5, rng)
     evidence = moments(dag, rng)
     assert search_by_score(evidence, NOTHING).skeleton()  # without a room it is free: it needs no graph of the tests
-    settings = ScoreSearchSettings(room="skeleton")
     less = Dag(dag.nodes, frozenset(sorted(dag.edges)[1:])).cpdag()
-    assert search_by_score(evidence, NOTHING, settings, less).skeleton() <= less.skeleton()
-    assert search_by_score(evidence, NOTHING, settings, dag.cpdag()) == dag.cpdag()
+    assert search_by_score(evidence, NOTHING, less, room="skeleton").skeleton() <= less.skeleton()
+    assert search_by_score(evidence, NOTHING, dag.cpdag(), room="skeleton") == dag.cpdag()
     with pytest.raises(DagveilError, match="tested"):
-        search_by_score(evidence, NOTHING, settings)
+        search_by_score(evidence, NOTHING, room="skeleton")
 
 
 def test_a_weak_edge_joins_parts_but_closes_no_ring() -> None:
@@ -417,7 +416,7 @@ def test_a_weak_edge_joins_parts_but_closes_no_ring() -> None:
     names = tuple("abcd")
     evidence = MomentEvidence(NoisyCovariance(names, chain, 1e-6, 1e5, 0.0, np.zeros(len(chain))))
     tested = Cpdag(names, frozenset(), frozenset(frozenset(pair) for pair in ("ab", "bc", "ac", "cd")))
-    inside = search_by_score(evidence, NOTHING, ScoreSearchSettings(room="skeleton"), tested)
+    inside = search_by_score(evidence, NOTHING, tested, room="skeleton")
     assert inside.skeleton() == {frozenset("ab"), frozenset("bc"), frozenset("cd")}
     assert search_by_score(evidence, NOTHING).skeleton() == {frozenset("ab"), frozenset("bc")}
 

@@ -16,8 +16,9 @@ from dagveil.effects.answer import COVERED
 from dagveil.effects.components import Components
 from dagveil.effects.estimate import MOST_CELLS, proper_levels
 from dagveil.effects.parents import check_pair
-from dagveil.effects.tables import estimate_law, project
+from dagveil.effects.tables import estimate_law
 from dagveil.errors import MethodError
+from dagveil.evidence.graphical_model import project
 from dagveil.privacy.budget import Amount, Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.privacy.mechanisms.gaussian import FINE_DEVIATION, deviation_for

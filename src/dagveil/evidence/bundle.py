@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.blocks import covariance_from_features, covariance_from_mixed
 from dagveil.evidence.covariance import covariance_from_tables
+from dagveil.evidence.estimates import TableEstimate, TableOne, estimate_columns, estimate_table
 from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.mixed import FeatureEvidence, MixedEvidence
@@ -25,12 +26,10 @@ from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.evidence.tables import (
     NoisyTable,
-    add_total,
-    combine,
+    ReleasedTables,
     combine_alike,
-    join_margins,
     join_pairs,
-    read_tables,
+    join_released,
     two_way_margins,
 )
 from dagveil.evidence.triples import TripleEvidence
@@ -47,9 +46,6 @@ from dagveil.privacy.release import (
     Release,
 )
 from dagveil.text import write_html_lines
-
-if TYPE_CHECKING:
-    from dagveil.evidence.estimates import TableEstimate, TableOne
 
 AUTO = "auto"  # stands for a method where one may be chosen
 
@@ -76,21 +72,6 @@ class Choice(msgspec.Struct, frozen=True):
     rows: int = 0
     models: int = 0
     seed: int = 0
-
-
-def _centre(table: NoisyTable) -> NoisyTable:
-    """Return the interaction of a pair table; `variance` is that of its directions already."""
-    counts = table.counts - table.counts.mean(axis=0, keepdims=True)
-    return NoisyTable(table.columns, counts - counts.mean(axis=1, keepdims=True), table.variance)
-
-
-def join_released(
-    tables: Sequence[NoisyTable], interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]
-) -> dict[frozenset[str], NoisyTable]:
-    """Return one table per pair from margins that were measured on their own and all that tells of interactions."""
-    of_two = [table for table in interactions if len(table.columns) == 2]
-    centred = combine_alike([*of_two, *(_centre(margin) for margin in two_way_margins(tables))])
-    return {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
 
 
 def marginal_evidence(
@@ -160,10 +141,7 @@ class Study(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one site put into evidence.
-
-    - `release`: digest of what the site released.
-    """
+    """What one site put into evidence; `release` is the digest of what it released."""
 
     site: str
     release: str
@@ -209,14 +187,10 @@ class Evidence(SavedRecord, frozen=True):
 
         They come from whatever was released: tables of these columns or of more, or interactions and margins.
         """
-        from dagveil.evidence.estimates import estimate_table  # it reads releases with what stands above
-
         return estimate_table(self.schema, self.releases, columns)
 
     def table_one(self) -> TableOne:
         """Return what is known of each column by itself: counts of levels, or mean and deviation."""
-        from dagveil.evidence.estimates import estimate_columns
-
         return estimate_columns(self.schema, self.releases)
 
     def to_json(self) -> str:
@@ -251,18 +225,14 @@ def independence_from(
         return MixedEvidence(covariance_from_mixed(mixed[-1], columns, again, pairwise))
     if moments := [release for release in releases if isinstance(release, NoisyMoments)]:
         return MomentEvidence(covariance_from_moments(moments[-1]))
-    counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
-    tables = [table for table in counts if table.columns]
-    totals = [table for table in counts if not table.columns]
-    centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
-    if len(tables) == 1 and not centred and set(tables[0].columns) == set(columns):
-        return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None, pairwise)
-    contrasts = [table for table in centred if len(table.columns) == 1]
-    singles = add_total(contrasts, combine(totals)) if contrasts else {}
-    interactions = [table for table in centred if len(table.columns) > 1]
+    released = ReleasedTables(releases)
+    tables = released.tables
+    if len(tables) == 1 and not released.centred and set(tables[0].columns) == set(columns):
+        return JointEvidence(tables[0].margin(columns), released.rows, pairwise)
+    interactions = [table for table in released.centred if len(table.columns) > 1]
     covered = {name for table in (*tables, *interactions) for name in table.columns}
     kept = [name for name in columns if name in covered]
-    return marginal_evidence(kept, tables, interactions, singles or None, pairwise) if covered else None
+    return marginal_evidence(kept, tables, interactions, released.singles or None, pairwise) if covered else None
 
 
 def check_receipts(receipt: Receipt, parts: tuple[Part, ...], *, asked: bool = True) -> None:

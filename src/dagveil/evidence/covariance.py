@@ -216,7 +216,7 @@ def covariance_from_tables(
     pairs = [(position[a], position[b], table) for (a, b), table in tables.items()]
     total_variance: float | None = None
     if singles is None:
-        n_rows = _total([table for _, _, table in pairs])
+        n_rows = mean_total([table for _, _, table in pairs])
         margins, margin_variance = _margins(len(columns), pairs)
     else:
         own = [singles[name] for name in columns]
@@ -337,8 +337,8 @@ def assemble_covariance(
     )
 
 
-def _total(tables: list[NoisyTable]) -> float:
-    """Inverse-variance mean of the tables' totals, at least 1."""
+def mean_total(tables: list[NoisyTable]) -> float:
+    """Return the inverse-variance mean of the tables' totals, at least 1."""
     weights = np.array([1.0 / (table.variance * table.counts.size) for table in tables])
     totals = np.array([table.counts.sum() for table in tables])
     return max(float(weights @ totals / weights.sum()), 1.0)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dagveil.data.column import MISSING_LABEL, Column, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
-from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.moments import SMALLEST_VARIANCE, covariance_from_moments
+from dagveil.evidence.tables import ReleasedTables
 from dagveil.evidence.wald import find_root
 from dagveil.examples.networks import LinearGaussian, Network
 from dagveil.graphs.cpdag import Dag
@@ -210,12 +210,15 @@ def project_onto_simplex(values: Floats) -> Floats:
     >>> project_onto_simplex(np.array([0.7, 0.5, -0.2])).round(3).tolist()
     [0.6, 0.4, 0.0]
     """
+    projected = project(values, 1.0)
+    return np.asarray(projected / projected.sum())
+
+
+def project(values: Floats, total: float) -> Floats:
+    """Return the nearest numbers, none below 0, with this sum: noise neither makes negative rows nor adds any."""
     falling = np.sort(values.ravel())[::-1]
-    excess = (np.cumsum(falling) - 1.0) / np.arange(1, falling.size + 1)
-    cut = excess[np.flatnonzero(falling > excess)[-1]]
-    projected: Floats = np.maximum(values - cut, 0.0)
-    projected /= projected.sum()
-    return projected
+    excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
+    return np.asarray(np.maximum(values - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
 
 
 def scale_to_margins(start: Floats, margins: Sequence[Floats], axes: Sequence[tuple[int, ...]]) -> Floats:

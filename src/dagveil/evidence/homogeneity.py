@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.covariance import HIDDEN, group_levels, merge_matrix
-from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.moments import SMALLEST_VARIANCE, NoisyCovariance, covariance_from_moments
 from dagveil.evidence.pairs import CELLS_PER_BATCH
 from dagveil.evidence.strata import BARELY_SEEN
-from dagveil.evidence.tables import NoisyTable, group
+from dagveil.evidence.tables import NoisyTable, ReleasedTables, group
 from dagveil.privacy.release import NoisyMoments, Release
 
 Floats = NDArray[np.float64]

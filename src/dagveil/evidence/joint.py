@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.errors import EvidenceError
-from dagveil.evidence.covariance import OneHotCovariance, PairCounts, assemble_covariance, group_known, merge_matrix
+from dagveil.evidence.covariance import (
+    OneHotCovariance,
+    PairCounts,
+    assemble_covariance,
+    group_known,
+    mean_total,
+    merge_matrix,
+)
 from dagveil.evidence.pairs import CELLS_PER_BATCH, PairEvidence
 from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.evidence.strata import (
@@ -77,7 +84,8 @@ class JointEvidence(CovarianceEvidence[OneHotCovariance]):
         pairs = self._count_pairs()
         covariance = assemble_covariance(table.columns, ends, end_variance, groups, pairs, n_rows)
         if rows is not None:
-            covariance = replace(covariance, n_rows=_mean_total(table, rows))
+            told = max(float(rows.counts), 1.0) if rows.variance == 0 else mean_total([table, rows])
+            covariance = replace(covariance, n_rows=told)
         super().__init__(covariance)
         self._pairs = PairEvidence(covariance)
         self._known: dict[int, Floats] = {}
@@ -241,12 +249,3 @@ class RedrawnJoint(JointEvidence):
         statistic = self._rng.noncentral_chisquare(freedom, np.maximum(released[0] - freedom, 0.0))
         p_value = np.where(released[1] == 1.0, 1.0, special.chdtrc(freedom, statistic))
         return np.stack([statistic, p_value, released[2]])
-
-
-def _mean_total(table: NoisyTable, rows: NoisyTable) -> float:
-    """Inverse-variance mean of the table's own total and the number of rows, at least 1."""
-    if rows.variance == 0:
-        return max(float(rows.counts), 1.0)
-    weights = np.array([1.0 / (table.variance * table.counts.size), 1.0 / rows.variance])
-    totals = np.array([table.counts.sum(), rows.counts.sum()])
-    return max(float(weights @ totals / weights.sum()), 1.0)

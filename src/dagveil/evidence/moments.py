@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
-from dagveil.evidence.wald import EXPECTED_EFFECT, find_root
+from dagveil.evidence.wald import EXPECTED_EFFECT, distinct_rows, find_root
 from dagveil.privacy.release import NoisyMoments
 
 Floats = NDArray[np.float64]
@@ -131,8 +131,8 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
         u[:, 0] = v[:, 1] = 1.0
         if k:
             # many questions share a set
-            first, place = _find_repeats(questions.given, len(self.columns))
-            values, vectors = np.linalg.eigh(block[first, 2:, 2:])
+            place, sets = distinct_rows(questions.given)
+            values, vectors = np.linalg.eigh(self._ridged[sets[:, :, None], sets[:, None, :]])
             floor = max(self.covariance.deviation, 1e-9)
             inverse = np.einsum("qij,qj,qkj->qik", vectors, 1.0 / np.maximum(values, floor), vectors)[place]
             u[:, 2:] = -np.einsum("qij,qj->qi", inverse, block[:, 2:, 0])
@@ -148,16 +148,6 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
         sv = np.maximum(np.einsum("qi,qij,qj->q", v, block, v), np.maximum(np.sqrt(2) * sigma * vv, floors[:, 1]))
         cross = np.einsum("qi,qij,qj->q", u, block, v)
         return cross / np.sqrt(su * sv), sigma**2 * (uu * vv + uv**2) / (su * sv)
-
-
-def _find_repeats(given: NDArray[np.intp], columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return where each distinct conditioning set comes first, and for each question which of them it has."""
-    size = given.shape[1]
-    if columns**size >= 2**62:
-        return np.arange(len(given)), np.arange(len(given))
-    keys = given @ columns ** np.arange(size)
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
 
 
 def draw_symmetric(rng: np.random.Generator, d: int) -> Floats:

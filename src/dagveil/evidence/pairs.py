@@ -45,13 +45,11 @@ class Conditioned:
 
     - `noise`: V of the tables of columns with the blocks of a set, given columns and the places of their sets.
     - `regress`: regresses columns of one size, given columns, the places of their sets, and the size.
-    - `strata`: whether columns are known inside each level of a set.
     """
 
     conditioning: Conditioning
     noise: Callable[[Rows, Rows], Floats]
     regress: Callable[[Rows, Rows, int], Regressions]
-    strata: bool
 
 
 class PairEvidence(CovarianceEvidence[OneHotCovariance]):
@@ -200,13 +198,13 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
                 size = np.einsum("qab,qab->q", u, u)
                 less = size < smallest[rows]
                 smallest[rows[less]], before[rows[less]] = size[less], u[less]
-        left = Remainder(np.zeros(q), np.zeros(q), np.zeros(q))
+        left = np.zeros((3, q))
         for rows, wald in self.all_walds(questions):
             marginal = self.wald(Questions(questions.x[rows], questions.y[rows], questions.given[rows, :0]))
             a, b = self.covariance.size[[questions.x[rows[0]], questions.y[rows[0]]]]
             part = wald.compare(before[rows, :a, :b].reshape(len(rows), -1), marginal.covariance)
-            left.share[rows], left.information[rows], left.whole[rows] = part.share, part.information, part.whole
-        return left
+            left[:, rows] = part.share, part.information, part.whole
+        return Remainder(*left)
 
     def power(self, questions: Questions) -> tuple[Floats, Floats]:
         """Return `Wald.power` of each question."""
@@ -309,7 +307,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
             chosen = questions.select(part)
             if questions.order:
                 place, sets = distinct_rows(chosen.given)
-                for rows, wald in self._pair_up(chosen, place, self._condition(sets, variance), c.blocks):
+                for rows, wald in self._pair_up(chosen, place, self._condition(sets, variance)):
                     yield part[rows], wald
                 continue
             for rows in self._groups(chosen):
@@ -351,23 +349,18 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
             towards = self._towards(x, given, a, s)
             return regress(conditioning, place, towards, *spreads, c.shift[x, :a], find_noise(x, place), within)
 
-        return Conditioned(conditioning, find_noise, regress_columns, strata=sets.shape[1] == 1)
+        return Conditioned(conditioning, find_noise, regress_columns)
 
-    def _pair_up(
-        self, questions: Questions, place: Rows, sets: Conditioned, blocks: Floats
-    ) -> Iterator[tuple[Rows, Wald]]:
+    def _pair_up(self, questions: Questions, place: Rows, sets: Conditioned) -> Iterator[tuple[Rows, Wald]]:
         """Regress every column on every set that it is asked with, once, and join two regressions for each question.
 
         - `place`, `sets`: the conditioning set of each question, among these.
-        - `blocks`: K of all pairs.
         """
         c, d, q = self.covariance, len(self.columns), len(questions)
         x, y = questions.x, questions.y
         keys, ends = np.unique(np.concatenate([place * d + x, place * d + y]), return_inverse=True)
         set_of, column = np.divmod(keys, d)
-        size = c.size[column]
-        position = np.zeros(len(keys), dtype=np.intp)
-        regressions = {}
+        size, position, regressions = c.size[column], np.zeros(len(keys), dtype=np.intp), {}
         for a in np.unique(size[size > 0]).tolist():  # nothing is asked about constant columns
             rows = np.flatnonzero(size == a)
             position[rows] = np.arange(len(rows))
@@ -376,11 +369,12 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
         noises = sets.noise(x, place), sets.noise(y, place)
         shared = c.shared_noise[x], c.shared_noise[y]
         lost = None if c.lost is None else (c.n_rows * c.lost[x, x], c.n_rows * c.lost[y, y])
-        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, shared, c.n_rows, sets.strata, lost)
+        strata = noises[0].shape[1] == 1  # inside each level of a single block columns are known
+        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, shared, c.n_rows, strata, lost)
         for rows in self._groups(questions):
             a, b = int(c.size[x[rows[0]]]), int(c.size[y[rows[0]]])
             pair = regressions[a].select(left[rows]), regressions[b].select(right[rows])
-            yield rows, partial_covariance(blocks[x[rows], y[rows], :a, :b], *pair, weights.select(rows))
+            yield rows, partial_covariance(c.blocks[x[rows], y[rows], :a, :b], *pair, weights.select(rows))
 
     def _widest(self, sets: NDArray[np.intp]) -> int:
         return max(int(self.covariance.size[sets].max()), 1)

@@ -130,10 +130,7 @@ Blocks = TypeVar("Blocks", bound=BlockCovariance)
 
 
 class CovarianceEvidence(Independence, Generic[Blocks]):
-    """Independence tests on one estimated covariance.
-
-    - `covariance`: from what was released.
-    """
+    """Independence tests on one covariance that was estimated from what was released."""
 
     def __init__(self, covariance: Blocks) -> None:
         self.covariance = covariance

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, combinations
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.privacy.release import NoisyCounts, NoisyInteractions
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
 
 Key = TypeVar("Key", bound=Hashable)
 One = TypeVar("One")
@@ -206,3 +207,58 @@ def join_pairs(
             noise += singles[name].variance / others * (shape[axis] - 1)
         joined.append(NoisyTable(names, counts + total / cells, noise / cells))
     return joined
+
+
+def _centre(table: NoisyTable) -> NoisyTable:
+    """Return the interaction of a pair table; `variance` is that of its directions already."""
+    counts = table.counts - table.counts.mean(axis=0, keepdims=True)
+    return NoisyTable(table.columns, counts - counts.mean(axis=1, keepdims=True), table.variance)
+
+
+def join_released(
+    tables: Sequence[NoisyTable], interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]
+) -> dict[frozenset[str], NoisyTable]:
+    """Return one table per pair from margins that were measured on their own and all that tells of interactions."""
+    of_two = [table for table in interactions if len(table.columns) == 2]
+    centred = combine_alike([*of_two, *(_centre(margin) for margin in two_way_margins(tables))])
+    return {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
+
+
+class ReleasedTables:
+    """The noisy tables in releases, and the sharpest one of any columns that follows from them.
+
+    - `tables`: with noise in every cell.
+    - `centred`: interactions of columns, and contrasts of single ones.
+    - `rows`: the number of rows, if it was measured.
+    - `singles`, `total`: margins from contrasts and the number of rows, and that number; nothing without contrasts.
+    """
+
+    def __init__(self, releases: Sequence[Release]) -> None:
+        counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
+        self.centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
+        self.tables = [table for table in counts if table.columns]
+        contrasts = [table for table in self.centred if len(table.columns) == 1]
+        totals = [table for table in counts if not table.columns]
+        self.rows = combine(totals) if totals or contrasts else None
+        self.total = self.rows if contrasts else None
+        self.singles = {} if self.total is None else add_total(contrasts, self.total)
+
+    def find(self, columns: tuple[str, ...]) -> NoisyTable | None:
+        """Return the table of some columns, axes in this order, or None if nothing tells their counts."""
+        if not self.singles:
+            found = [table.margin(columns) for table in self.tables if set(columns) <= set(table.columns)]
+            return combine(found) if found else None
+        if len(columns) == 1:
+            return self.singles.get(columns[0])
+        named = frozenset(columns)
+        if len(columns) == 2:
+            table = self._pairs.get(named)
+        else:
+            asked = [table for table in self.centred if set(table.columns) == named]
+            joined = join_pairs(asked, self._pairs, self.singles)
+            table = combine_alike(of for of in (*self.tables, *joined) if len(of.columns) == 3).get(named)
+        return None if table is None else table.margin(columns)
+
+    @cached_property
+    def _pairs(self) -> dict[frozenset[str], NoisyTable]:
+        return join_released(self.tables, self.centred, self.singles)

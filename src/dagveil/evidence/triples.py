@@ -6,7 +6,7 @@ with the three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,8 +98,7 @@ class TripleEvidence(PairEvidence):
         pairs: Mapping[frozenset[str], NoisyTable],
     ) -> None:
         super().__init__(covariance)
-        self.triples = triples
-        self._pairs = pairs
+        self.triples, self._pairs = triples, pairs
         self._merges = [merge_matrix(groups) for groups in covariance.groups]
         self._levels = np.array([len(merge) for merge in self._merges], dtype=np.intp)
         # whitened projection of the counts of a column's levels, whatever their number
@@ -107,16 +106,16 @@ class TripleEvidence(PairEvidence):
         self._project = np.pad(covariance.whitener, ((0, 0), (0, 0), (0, 1))) - means
         d, position = len(covariance.columns), {name: i for i, name in enumerate(covariance.columns)}
         tables = list(triples.values())
-        places = [[position[name] for name in table.columns] for table in tables]
+        places = np.array([[position[name] for name in table.columns] for table in tables], dtype=np.intp)
         merged = [self._merge(table.counts, columns) for table, columns in zip(tables, places, strict=True)]
-        self._stack = _Stack(merged, np.array(places, dtype=np.intp), d)
+        self._stack = _Stack(merged, places, d)
         variance = np.array([table.variance for table in tables])
         self._variance = variance[self._stack.order]
         # the noisiest margin that a triple gives each pair: joint cells below it are not told apart
         self._noisiest = np.zeros((d, d))
-        shapes, axes = np.array([table.counts.shape for table in tables]), np.array(places, dtype=np.intp).T
+        shapes = np.array([table.counts.shape for table in tables])
         for gone in range(3):
-            first, second = np.delete(axes, gone, axis=0)
+            first, second = np.delete(places.T, gone, axis=0)
             for pair in ((first, second), (second, first)):
                 np.maximum.at(self._noisiest, pair, variance * shapes[:, gone])
 
@@ -142,7 +141,7 @@ class TripleEvidence(PairEvidence):
         for start in range(0, len(questions), step):
             chosen = questions.select(np.arange(start, min(start + step, len(questions))))
             place, pairs = distinct_rows(np.sort(chosen.given, axis=1))
-            for rows, wald in self._pair_up(chosen, place, self._condition_jointly(pairs), self.covariance.blocks):
+            for rows, wald in self._pair_up(chosen, place, self._condition_jointly(pairs)):
                 yield start + rows, wald
 
     def _condition_jointly(self, pairs: NDArray[np.intp]) -> Conditioned:
@@ -175,7 +174,7 @@ class TripleEvidence(PairEvidence):
             spreads = c.table_spread[x, :a, :a], c.spread[x, :a, :a]
             return regress(joined.sets, place, towards, *spreads, c.shift[x, :a], noise, within)
 
-        return Conditioned(joined.sets, find_noise, regress_columns, strata=True)
+        return Conditioned(joined.sets, find_noise, regress_columns)
 
     def _join_columns(self, pairs: NDArray[np.intp], width: int) -> _JointColumns:
         """Make one column of each pair; cells that are too rare to be told apart become its last level."""
@@ -230,7 +229,7 @@ class TripleEvidence(PairEvidence):
         )
         return _JointColumns(merge, project, sets)
 
-    def _merge(self, counts: Floats, columns: Sequence[int]) -> Floats:
+    def _merge(self, counts: Floats, columns: Iterable[int]) -> Floats:
         """Return the counts of these columns with their rarest levels merged."""
         for axis, column in enumerate(columns):
             merge = self._merges[column]

@@ -176,8 +176,7 @@ class Wald:
     def statistic(self) -> Floats:
         """Return T for each question."""
         solved = np.linalg.solve(self.covariance, self.partial[..., None])[..., 0]
-        value: Floats = np.einsum("qi,qi->q", self.partial, solved)
-        return np.maximum(value, 0.0)
+        return np.asarray(np.maximum(np.einsum("qi,qi->q", self.partial, solved), 0.0))
 
     def odds(self, n_rows: float) -> Floats:
         """Return the logarithm of the Bayes factor of a dependence, against none, for each question.
@@ -224,9 +223,16 @@ class Wald:
 
 
 def invert_sets(sets: Floats) -> Floats:
-    """Return K_SS⁻¹ of each set, given K_SS in shape (g, k, s, k, s), with a floor for its eigenvalues."""
+    """Return K_SS⁻¹ of each set, given K_SS in shape (g, k, s, k, s), with a floor for its eigenvalues.
+
+    One column alone is whitened.
+    """
     g, k, s = sets.shape[:3]
-    return invert_blocks(sets.reshape(g, k * s, k * s), k)
+    ss = sets.reshape(g, k * s, k * s)
+    if k < 2:
+        return ss
+    values, vectors = np.linalg.eigh(ss)
+    return np.asarray((vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def regress(
@@ -303,13 +309,10 @@ def weigh(
     noise[:, :k, k], noise[:, k, :k], noise[:, k + 1, k + 1] = y_noise, x_noise, pair_noise + own * others
     noise[:, k + 1, k + 2], noise[:, k + 2, k + 1] = own, others
     weights = sets.probabilities[place, 0] if strata else np.ones((q, 1))
-    shared = bool(sets.shift.any())
     allowance = np.zeros(q) if sets.allowance is None else sets.allowance[place]
-    fewer = None
-    if lost is not None and sets.lost is not None:
-        fewer = np.column_stack([sets.lost[place], *lost]) / n_rows
+    fewer = None if lost is None or sets.lost is None else np.column_stack([sets.lost[place], *lost]) / n_rows
     margins = sets.margin_noise[place].reshape(q, -1)
-    return Weights(weights / n_rows, noise, margins, shared, allowance, fewer, n_rows)
+    return Weights(weights / n_rows, noise, margins, bool(sets.shift.any()), allowance, fewer, n_rows)
 
 
 def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weights: Weights) -> Wald:
@@ -323,11 +326,10 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
     sampling = _sum_products(x.sampling, weights.strata[:, :, None] * y.sampling, a, b)
     c = sampling + _sum_products(x.noise, weights.noise @ y.noise, a, b)
     # noise of the conditioning columns' own margins, which stand in K_SS, and in the tables that share them
-    margins = x.levels[:, :, None] * y.levels[:, None]
+    of_x, of_y = x.levels[:, :, None], y.levels[:, None]
+    margins = of_x * of_y
     if weights.shared:
-        margins = (
-            margins - x.shift[:, :, None, None] * y.levels[:, None] - x.levels[:, :, None] * y.shift[:, None, :, None]
-        )
+        margins = margins - x.shift[:, :, None, None] * of_y - of_x * y.shift[:, None, :, None]
     margins = margins.reshape(q, a * b, -1)
     c += (margins * weights.margins[:, None]) @ margins.transpose(0, 2, 1)
     np.einsum("qii->qi", c)[:] += weights.allowance[:, None]
@@ -370,10 +372,8 @@ def fewer_rows(x: tuple[Floats, Floats], y: tuple[Floats, Floats], lost: Floats,
     k = lost.shape[1] - 2
 
     def end(residual: Floats, slopes: Floats, other: Floats) -> Floats:
-        share = n_rows * other[:, None, None]
-        return np.asarray(
-            share * residual + np.einsum("qiks,qjks,qk->qij", slopes, slopes, lost[:, :k]) * (1.0 + share)
-        )
+        share, own = n_rows * other[:, None, None], np.einsum("qiks,qjks,qk->qij", slopes, slopes, lost[:, :k])
+        return np.asarray(share * residual + own * (1.0 + share))
 
     first, second = end(*x, lost[:, k + 1]), end(*y, lost[:, k])
     a, b = first.shape[1], second.shape[1]
@@ -386,14 +386,6 @@ def _sum_products(left: Floats, right: Floats, a: int, b: int) -> Floats:
     """Return Σ_t L_t ⊗ R_t, given flat matrices in the shapes (q, terms, a²) and (q, terms, b²)."""
     mixed = (left.transpose(0, 2, 1) @ right).reshape(-1, a, a, b, b)
     return mixed.transpose(0, 1, 3, 2, 4).reshape(-1, a * b, a * b)
-
-
-def invert_blocks(ss: Floats, order: int) -> Floats:
-    """Invert K_SS, its eigenvalues kept above a floor; one column alone is whitened."""
-    if order < 2:
-        return ss
-    values, vectors = np.linalg.eigh(ss)
-    return np.asarray((vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def residual_covariance(b: Floats, s: Floats, back: Floats) -> Floats:

@@ -62,10 +62,6 @@ class Shares:
         """Return the share of redraws in which a pair was adjacent."""
         return self.adjacent[pair] / self.redraws if self.redraws else None
 
-    def of_either(self, first: frozenset[str], second: frozenset[str]) -> float:
-        """Return the share of redraws in which one or the other of two pairs was adjacent."""
-        return sum(first in pairs or second in pairs for pairs in self.skeletons) / max(self.redraws, 1)
-
     def of_arrow(self, cause: str, effect: str) -> float | None:
         """Return, among the redraws with this adjacency, the share with this arrow."""
         seen = self.adjacent[frozenset((cause, effect))]
@@ -101,10 +97,7 @@ def redraw_graphs(
     redraws: int,
     progress: Callable[[str, int, int], None],
 ) -> Shares:
-    """Redraw the evidence, search again, and count what returns.
-
-    - `find`: the search, settings included.
-    """
+    """Redraw the evidence, search again with `find`, settings included, and count what returns."""
     rng = np.random.default_rng(1)  # post-processing: a fixed seed makes the same evidence give the same shares
     shares, skeletons = Shares(redraws, Counter(), Counter()), []
     for done in range(redraws):
@@ -255,7 +248,8 @@ def find_alternatives(graph: Cpdag | MixedGraph, shares: Shares) -> list[tuple[s
     found = []
     for x, others in near.items():
         for y, z in combinations(sorted(others), 2):
-            share = shares.of_either(frozenset((x, y)), frozenset((x, z)))
+            either = {frozenset((x, y)), frozenset((x, z))}
+            share = sum(not either.isdisjoint(pairs) for pairs in shares.skeletons) / max(shares.redraws, 1)
             if share >= DRAWN and frozenset((y, z)) in drawn:
                 found.append((x, y, z, share))
     return sorted(found, key=lambda one: -one[3])

@@ -10,13 +10,13 @@ needed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.evidence.tables import group
 from dagveil.graphs import cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
@@ -60,32 +60,22 @@ def _without(pairs: set[cpdag.Pair], arrows: set[cpdag.Arc]) -> set[cpdag.Pair]:
 
 Triple = tuple[int, int, int]
 
-
-@dataclass(frozen=True, slots=True)
-class ArrowSettings:
-    """Constants of the climb.
-
-    - `largest_evidence`: evidence of one triple is clipped here: no single triple outweighs everything else.
-    - `restarts`: random starts besides the two greedy ones.
-    """
-
-    largest_evidence: float = 10.0
-    restarts: int = 10
+LARGEST_EVIDENCE = 10.0  # evidence of one triple is clipped here: no single triple outweighs everything else
+RESTARTS = 10  # random starts of the climb besides the two greedy ones
 
 
 def orient_by_evidence(
-    evidence: Independence, skeleton: Skeleton, settings: ArrowSettings, knowledge: Knowledge
+    evidence: Independence, skeleton: Skeleton, knowledge: Knowledge, restarts: int = RESTARTS
 ) -> cpdag.Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that agrees best with the evidence on colliders."""
     names = evidence.columns
-    weights = weigh_colliders(evidence, skeleton, settings)
-    edges = OrientationClimb(names, skeleton, weights, knowledge).best(settings.restarts)
+    edges = OrientationClimb(names, skeleton, weigh_colliders(evidence, skeleton), knowledge).best(restarts)
     found = cpdag.Dag(names, frozenset((names[a], names[b]) for a, b in edges)).cpdag()
     return found if knowledge == Knowledge.none() else knowledge.orient(found)
 
 
 def weigh_colliders(
-    evidence: Independence, skeleton: Skeleton, settings: ArrowSettings, *, with_separators: bool = False
+    evidence: Independence, skeleton: Skeleton, *, with_separators: bool = False
 ) -> dict[Triple, float]:
     """Return E for each unshielded triple (x, z, y) with x < y; positive speaks for a collider at z.
 
@@ -99,17 +89,17 @@ def weigh_colliders(
     starts: list[int] = []  # where the sets of a triple without z begin, and then those with z
     for x, z, y in triples:
         separator = set(skeleton.separators.get((x, y), ())) if with_separators else set()
-        for sets, more in zip(_sets(neighbours, x, z, y), (separator - {z}, separator | {z}), strict=True):
+        others = sorted((neighbours[x] | neighbours[y]) - {x, y, z})
+        for held in ((), (z,)):
+            # sets without z up to size one, and with z up to size two, inside a neighbourhood
+            sets = [held, *(tuple(sorted((w, *held))) for w in others), tuple(sorted(separator - {z} | set(held)))]
             starts.append(len(questions))
-            questions.extend((x, y, given) for given in dict.fromkeys((*sets, tuple(sorted(more)))))
-    return dict(zip(triples, weigh_sets(evidence, questions, starts, settings), strict=True))
+            questions.extend((x, y, given) for given in dict.fromkeys(sets))
+    return dict(zip(triples, weigh_sets(evidence, questions, starts), strict=True))
 
 
 def weigh_sets(
-    evidence: Independence,
-    questions: list[tuple[int, int, tuple[int, ...]]],
-    starts: list[int],
-    settings: ArrowSettings,
+    evidence: Independence, questions: list[tuple[int, int, tuple[int, ...]]], starts: list[int]
 ) -> list[float]:
     """Weigh the sets of each even start against those of the next: positive if the first sets separate better."""
     halves = _statistics(evidence, questions) / -2
@@ -119,7 +109,7 @@ def weigh_sets(
     both = counts.all(axis=1)  # otherwise nothing was measured that could speak for one side
     means = sums[both] - np.log(counts[both])
     balance = np.zeros(len(counts))
-    balance[both] = np.clip(means[:, 0] - means[:, 1], -settings.largest_evidence, settings.largest_evidence)
+    balance[both] = np.clip(means[:, 0] - means[:, 1], -LARGEST_EVIDENCE, LARGEST_EVIDENCE)
     return list(map(float, balance))
 
 
@@ -131,19 +121,10 @@ def unshielded(neighbours: list[set[int]]) -> Iterator[Triple]:
                 yield x, z, y
 
 
-def _sets(neighbours: list[set[int]], x: int, z: int, y: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Conditioning sets without z up to size one, and with z up to size two, inside a neighbourhood."""
-    others = sorted((neighbours[x] | neighbours[y]) - {x, y, z})
-    return [(), *((w,) for w in others)], [(z,), *((w, z) if w < z else (z, w) for w in others)]
-
-
 def _statistics(evidence: Independence, questions: list[tuple[int, int, tuple[int, ...]]]) -> NDArray[np.float64]:
     """Answer questions of mixed order; NaN where the evidence has no answer."""
     values = np.full(len(questions), np.nan)
-    rows: dict[int, list[int]] = {}
-    for row, question in enumerate(questions):
-        rows.setdefault(len(question[2]), []).append(row)
-    for mine in rows.values():
+    for mine in group(range(len(questions)), lambda row: len(questions[row][2])).values():
         # the same question may belong to several triples
         place: dict[tuple[int, int, tuple[int, ...]], int] = {}
         which = [place.setdefault(questions[row], len(place)) for row in mine]
@@ -179,7 +160,7 @@ class OrientationClimb:
             if forward != backward:
                 self._fixed.add((a, b) if forward else (b, a))
 
-    def best(self, restarts: int) -> list[tuple[int, int]]:
+    def best(self, restarts: int = RESTARTS) -> list[tuple[int, int]]:
         """Return the best orientation found, as (parent, child)."""
         best_score, best_parents = -np.inf, [0] * self._d
         # with all colliders that the evidence speaks for, and no other, there is nothing left to climb

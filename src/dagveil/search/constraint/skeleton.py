@@ -115,10 +115,7 @@ def list_neighbours(adjacency: Bools) -> list[list[int]]:
 
 
 def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
-    """Find the skeleton.
-
-    - `knowledge`: excluded pairs are never asked about; required ones are kept without asking.
-    """
+    """Find the skeleton: pairs that knowledge excludes are never asked about, and required ones kept without asking."""
     skeleton = screen_pairs(evidence, settings, knowledge)
     for order in range(1, settings.largest_order + 1):
         skeleton = _carry_out(skeleton, _find_separations(evidence, settings, skeleton, knowledge, order))

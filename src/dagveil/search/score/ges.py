@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import LocalScore
+from dagveil.evidence.tables import group
 from dagveil.graphs.cpdag import Cpdag, list_bits
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.score.operators import (
@@ -59,13 +60,8 @@ class FamilyGains:
 
     def learn(self, families: Iterable[Family]) -> None:
         """Ask about families that were not asked about before."""
-        by_order: dict[int, set[Family]] = {}
-        for family in families:
-            key = key_of(family)
-            if key not in self._single and self._in_rows(key) is None:
-                by_order.setdefault(key[2].bit_count(), set()).add(key)
-        for keys in by_order.values():
-            ordered = sorted(keys)
+        new = {key for key in map(key_of, families) if key not in self._single and self._in_rows(key) is None}
+        for ordered in group(sorted(new), lambda key: key[2].bit_count()).values():
             asked = Questions.of([(a, b, tuple(list_bits(mask))) for a, b, mask in ordered])
             self._single.update(zip(ordered, self._ask(asked).tolist(), strict=True))
 
@@ -80,7 +76,7 @@ class FamilyGains:
 
     def join(self, wanted: Sequence[Joining]) -> list[Floats]:
         """Return what the nodes of each question add; all that is not known is asked about together."""
-        by_order: dict[int, list[Joining]] = {}
+        missing: list[Joining] = []
         for one in wanted:
             if (one.head, one.mask) not in self._rows:
                 self._rows[one.head, one.mask] = np.full(self.size, np.nan), np.zeros(self.size, dtype=bool)
@@ -88,9 +84,9 @@ class FamilyGains:
             new = one.nodes[~known[one.nodes]]
             if len(new):
                 known[new] = True
-                by_order.setdefault(one.mask.bit_count(), []).append(Joining(one.head, one.mask, new))
-        for missing in by_order.values():
-            self._learn_rows(missing)
+                missing.append(Joining(one.head, one.mask, new))
+        for same in group(missing, lambda one: one.mask.bit_count()).values():
+            self._learn_rows(same)
         return [self._rows[one.head, one.mask][0][one.nodes] for one in wanted]
 
     def _learn_rows(self, missing: Sequence[Joining]) -> None:

@@ -7,7 +7,7 @@ from the graph of the tests and stays inside its skeleton.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -30,35 +30,29 @@ JOINING_LEVEL = 0.01
 have explained it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreSearchSettings:
-    """Constants of the search; docs/methods/measure-ges.md tells how they were chosen.
-
-    - `room`: where edges may come, anywhere or inside the skeleton that tests have found; None decides by the evidence.
-    - `level`: an edge must bring what a marginal test at this level asks for; 1 asks for nothing.
-    """
-
-    room: Literal["free", "skeleton"] | None = None
-    level: float = 1.0
-
-
 def search_by_score(
     evidence: Independence,
     knowledge: Knowledge,
-    settings: ScoreSearchSettings | None = None,
     tested: Cpdag | None = None,
+    *,
+    level: float = 1.0,
+    room: Literal["free", "skeleton"] | None = None,
 ) -> Cpdag:
-    """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence."""
-    settings = settings or ScoreSearchSettings()
-    score = noise_aware_score(evidence, settings.level)
-    room = settings.room or ("skeleton" if isinstance(evidence, JointEvidence) else "free")
-    if room == "free":
+    """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence.
+
+    docs/methods/measure-ges.md tells how the constants were chosen.
+
+    - `level`: an edge must bring what a marginal test at this level asks for; 1 asks for nothing.
+    - `room`: where edges may come, anywhere or inside the skeleton that tests have found; None decides by the evidence.
+    """
+    score = noise_aware_score(evidence, level)
+    if (room or ("skeleton" if isinstance(evidence, JointEvidence) else "free")) == "free":
         return greedy_equivalence_search(score, evidence.columns, knowledge)
     if tested is None:
         raise MethodError("a search inside a skeleton needs the graph of the tests; give `tested`, or take room=free")
     within = _adjacency(tested, evidence.columns)
     graph = greedy_equivalence_search(score, evidence.columns, knowledge, None, within, tested)
-    return _join_parts(score, graph, knowledge, min(JOINING_LEVEL, settings.level), within)
+    return _join_parts(score, graph, knowledge, min(JOINING_LEVEL, level), within)
 
 
 DOUBTED = 0.05

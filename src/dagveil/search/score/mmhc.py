@@ -110,9 +110,9 @@ def _neighbours_of(target: int, d: int, ask: _Answers, settings: MmhcSettings) -
     while weakest := {other: p for other, p in weakest.items() if p <= settings.level}:
         newest = min(weakest, key=lambda other: (weakest[other], other))
         del weakest[newest]
-        sets = [(newest, *rest) for size in range(settings.largest_order) for rest in combinations(chosen, size)]
+        joined = [(newest, *rest) for size in range(settings.largest_order) for rest in combinations(chosen, size)]
         for other in weakest:
-            weakest[other] = max([weakest[other], *(ask(target, other, given) for given in sets)])
+            weakest[other] = max([weakest[other], *(ask(target, other, given) for given in joined)])
         chosen.append(newest)
     for other in list(chosen):
         rest = [node for node in chosen if node != other]
