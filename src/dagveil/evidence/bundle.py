@@ -129,15 +129,12 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Study(msgspec.Struct, frozen=True):
-    """The public plan that several custodians agreed on.
-
-    - `after`: digest of the plan of the first round, if this is the second one alone.
-    """
+    """The public plan that several custodians agreed on."""
 
     name: str
     plan: str
     sites: tuple[str, ...]
-    after: str | None = None
+    after: str | None = None  # digest of the plan of the first round, if this is the second one alone
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -127,16 +127,11 @@ ORDERS_LAID_OUT = 3  # orders of small questions: 0, 1 and 2, which a search of 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Levels:
-    """Levels of the columns of a table.
+    """Levels of the columns of a table."""
 
-    - `kept`: number of levels after merging, shape (d,).
-    - `declared`: number before, shape (d,).
-    - `merged`: how many declared levels each kept one stands for, shape (d, most levels), zero in the padding.
-    """
-
-    kept: Positions
-    declared: Positions
-    merged: Floats
+    kept: Positions  # number of levels after merging, shape (d,)
+    declared: Positions  # number before, shape (d,)
+    merged: Floats  # how many declared levels each kept one stands for, shape (d, most levels), zero in the padding
 
 
 @dataclass(frozen=True, slots=True, eq=False)

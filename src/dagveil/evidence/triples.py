@@ -28,14 +28,10 @@ MUTE = 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _JointColumns:
-    """A batch of g pairs of columns, each pair as one column with up to s + 1 levels, the last one last.
+    """A batch of g pairs of columns, each pair as one column with up to s + 1 levels, the last one last."""
 
-    - `merge`: 1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1).
-    - `project`: whitened projection of the counts of the levels, shape (g, s, s + 1).
-    """
-
-    merge: Floats
-    project: Floats
+    merge: Floats  # 1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1)
+    project: Floats  # whitened projection of the counts of the levels, shape (g, s, s + 1)
     sets: Conditioning
 
 

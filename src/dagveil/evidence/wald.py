@@ -162,16 +162,11 @@ class Remainder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wald:
-    """A batch of partial covariances with their covariance matrices.
+    """A batch of partial covariances with their covariance matrices."""
 
-    - `partial`: vec(u), shape (q, ab).
-    - `covariance`: C, shape (q, ab, ab).
-    - `sampling`: the part of C that sampling alone would cause.
-    """
-
-    partial: Floats
-    covariance: Floats
-    sampling: Floats
+    partial: Floats  # vec(u), shape (q, ab)
+    covariance: Floats  # C, shape (q, ab, ab)
+    sampling: Floats  # the part of C that sampling alone would cause
 
     def statistic(self) -> Floats:
         """Return T for each question."""

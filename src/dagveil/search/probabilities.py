@@ -25,20 +25,13 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """From shares of redraws to probabilities, each a sum of log odds.
+    """From shares of redraws to probabilities, each a sum of log odds."""
 
-    - `constant`: of an edge.
-    - `share`: for each unit of the log odds of its share.
-    - `noise`: the same times the logarithm of what noise hides: the more it hides, the less a share tells.
-    - `columns`: for each unit of the logarithm of the number of columns, among which edges are rarer.
-    - `direction`: of an arrow, given the edge, for each unit of the log odds of its direction among redraws.
-    """
-
-    constant: float
-    share: float
-    noise: float
-    columns: float
-    direction: float
+    constant: float  # of an edge
+    share: float  # for each unit of the log odds of its share
+    noise: float  # the same times the logarithm of what noise hides: the more it hides, the less a share tells
+    columns: float  # for each unit of the logarithm of the number of columns, among which edges are rarer
+    direction: float  # of an arrow, given the edge, for each unit of the log odds of its direction among redraws
 
     def edge(self, facts: tuple[float, float, float]) -> float:
         """Return the probability of an edge from the facts of `weigh_edge`."""

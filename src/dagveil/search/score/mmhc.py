@@ -36,16 +36,11 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MmhcSettings:
-    """Constants of both halves.
+    """Constants of both halves."""
 
-    - `level`: a set separates if its p-value is above this.
-    - `largest_order`: size of the largest conditioning set.
-    - `most_parents`: a node gets no more parents than this.
-    """
-
-    level: float = 0.05
-    largest_order: int = 2
-    most_parents: int = 5
+    level: float = 0.05  # a set separates if its p-value is above this
+    largest_order: int = 2  # size of the largest conditioning set
+    most_parents: int = 5  # a node gets no more parents than this
 
 
 def search_max_min(evidence: Asked, score: LocalScore, settings: MmhcSettings | None = None) -> Dag:

@@ -185,16 +185,11 @@ TOO_LARGE = 1e100  # stands for infinity where L-BFGS-B needs a number
 
 @dataclass(frozen=True, slots=True)
 class NotearsSettings:
-    """Settings of the optimisation. None of them touches rows, so changing them costs nothing.
+    """Settings of the optimisation. None of them touches rows, so changing them costs nothing."""
 
-    - `penalty`: λ, the price of a unit of absolute weight.
-    - `acyclicity`: measure of cycles.
-    - `most_rounds`: the optimisation ends after this many rounds, if not before.
-    """
-
-    penalty: float = 0.1
-    acyclicity: Acyclicity = Acyclicity.LOG_DETERMINANT
-    most_rounds: int = 100
+    penalty: float = 0.1  # λ, the price of a unit of absolute weight
+    acyclicity: Acyclicity = Acyclicity.LOG_DETERMINANT  # measure of cycles
+    most_rounds: int = 100  # the optimisation ends after this many rounds, if not before
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.penalty < math.inf:

@@ -29,20 +29,13 @@ LARGEST_GRAPH: Final = 62  # sets of nodes are bits of one 64-bit number
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """Length of the chains and size of the tables.
+    """Length of the chains and size of the tables."""
 
-    - `steps`: of each chain.
-    - `most_candidates`: a node keeps so many neighbours of the skeleton, those that are worth most alone.
-    - `most_parents`: largest set of parents.
-    - `most_rounds`: chains, each in the skeleton that the one before left.
-    - `far_swaps`: share of steps that exchange any two nodes; the others exchange neighbours in the order.
-    """
-
-    steps: int = 1500
-    most_candidates: int = 7
-    most_parents: int = 5
-    most_rounds: int = 5
-    far_swaps: float = 0.2
+    steps: int = 1500  # of each chain
+    most_candidates: int = 7  # a node keeps so many neighbours of the skeleton, those that are worth most alone
+    most_parents: int = 5  # largest set of parents
+    most_rounds: int = 5  # chains, each in the skeleton that the one before left
+    far_swaps: float = 0.2  # share of steps that exchange any two nodes; the others exchange neighbours in the order
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.most_rounds < 1 or self.most_parents < 1 or self.most_candidates < 0:
