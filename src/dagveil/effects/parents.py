@@ -23,20 +23,15 @@ MOST_PARENT_SETS: Final = 256  # more possible parent sets than this are no answ
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One way to read the graph around the cause.
+    """One way to read the graph around the cause."""
 
-    - `parents`: the parents of the cause in it; None if the answer holds whatever they are, hidden ones included.
-    - `turned`: undirected edges of the cause, directed as this reading has them.
-    - `adjustment`: sets of columns that identify the effect, the most efficient first; None if the effect is a cause.
-    - `why_nothing`: why the effect is nothing in this reading, whatever the evidence says by itself.
-    - `dag`: a DAG of the class that has these parents; None for a PAG.
-    """
-
+    # the parents of the cause in it; None if the answer holds whatever they are, hidden ones included
     parents: frozenset[str] | None
-    turned: frozenset[tuple[str, str]]
+    turned: frozenset[tuple[str, str]]  # undirected edges of the cause, directed as this reading has them
+    # sets of columns that identify the effect, the most efficient first; None if the effect is a cause
     adjustment: tuple[frozenset[str], ...] | None
-    why_nothing: str | None = None
-    dag: Dag | None = None
+    why_nothing: str | None = None  # why the effect is nothing in this reading, whatever the evidence says by itself
+    dag: Dag | None = None  # a DAG of the class that has these parents; None for a PAG
 
 
 def list_readings(graph: Cpdag, cause: str, effect: str) -> tuple[Reading, ...]:

@@ -32,20 +32,16 @@ UNKNOWN_SPREAD = 1.0 / 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """P(effect | do(cause)), levels of the cause by levels of the effect, with the covariance of all its entries.
-
-    - `sampling`, `noise`, `left_out`: the parts of the variance of each contrast between levels of the cause; see
-      `contrast`. All have the shape (levels of the cause, its levels, levels of the effect).
-    - `hidden`: levels of the cause that noise hides.
-    - `thin`: share of the rows whose stratum has next to no rows at a level of the cause.
-    """
+    """P(effect | do(cause)), levels of the cause by levels of the effect, with the covariance of all its entries."""
 
     mean: Floats
+    # `sampling`, `noise`, `left_out`: the parts of the variance of each contrast between levels of the cause; see
+    # `contrast`. All have the shape (levels of the cause, its levels, levels of the effect).
     sampling: Floats
     noise: Floats
     left_out: Floats
-    hidden: NDArray[np.bool_]
-    thin: Floats
+    hidden: NDArray[np.bool_]  # levels of the cause that noise hides
+    thin: Floats  # share of the rows whose stratum has next to no rows at a level of the cause
 
     def variance(self, level: int) -> Floats:
         """Return the variance of P(effect | do(level)) for every level of the effect."""

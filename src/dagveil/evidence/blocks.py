@@ -24,34 +24,25 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixedCovariance:
-    """Covariance of blocks, with what is needed to know its noise.
-
-    - `sizes`: coordinates of each column, levels kept less one or features; these stand together.
-    - `lift`: how released coordinates make these, shape (coordinates, released ones).
-    - `matrix`: noisy covariance, centred and divided by the number of rows; a column with levels has that of its shares
-      with itself.
-    - `means`: noisy means, before levels are centred, divided by the constant: how the noise of the constant's row
-      enters.
-    - `shares`: shares of the levels that are kept, the dropped one last; None for numbers.
-    - `share_noise`: variance that noise gives each of these shares; None for numbers.
-    - `deviation`: deviation of the noise off the diagonal of the released matrix, divided by the number of rows.
-    - `noise`: variance of the noise in the block of two columns before centring, divided by n², shape (d, d).
-    - `groups`: the kept level of each declared level, −1 for missing values that are left out; None for numbers.
-    - `lost`: 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known.
-    """
+    """Covariance of blocks, with what is needed to know its noise."""
 
     columns: tuple[str, ...]
-    sizes: tuple[int, ...]
-    lift: Floats
+    sizes: tuple[int, ...]  # coordinates of each column, levels kept less one or features; these stand together
+    lift: Floats  # how released coordinates make these, shape (coordinates, released ones)
+    # noisy covariance, centred and divided by the number of rows; a column with levels has that of its shares with
+    # itself
     matrix: Floats
+    # noisy means, before levels are centred, divided by the constant: how the noise of the constant's row enters
     means: Floats
-    shares: tuple[Floats | None, ...]
-    share_noise: tuple[Floats | None, ...]
-    deviation: float
-    noise: Floats
+    shares: tuple[Floats | None, ...]  # shares of the levels that are kept, the dropped one last; None for numbers
+    share_noise: tuple[Floats | None, ...]  # variance that noise gives each of these shares; None for numbers
+    deviation: float  # deviation of the noise off the diagonal of the released matrix, divided by the number of rows
+    noise: Floats  # variance of the noise in the block of two columns before centring, divided by n², shape (d, d)
     constant: float
     n_rows: float
+    # the kept level of each declared level, −1 for missing values that are left out; None for numbers
     groups: tuple[NDArray[np.intp] | None, ...]
+    # 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known
     lost: Floats | None = None
 
     @property

@@ -58,17 +58,13 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The method that public facts chose.
-
-    - `candidates`: what was tried, best first; empty if nothing was.
-    - `left_out`: methods that fit the schema but would have taken too long to run_trial.
-    - `rows`, `models`, `seed`: rows of each synthetic table, how many there were, and their public seed.
-    """
+    """The method that public facts chose."""
 
     method: str
     why: str
-    candidates: tuple[Candidate, ...] = ()
-    left_out: tuple[str, ...] = ()
+    candidates: tuple[Candidate, ...] = ()  # what was tried, best first; empty if nothing was
+    left_out: tuple[str, ...] = ()  # methods that fit the schema but would have taken too long to run_trial
+    # `rows`, `models`, `seed`: rows of each synthetic table, how many there were, and their public seed
     rows: int = 0
     models: int = 0
     seed: int = 0

@@ -35,43 +35,31 @@ LEVELS_KEPT = 12  # levels of one column that a test keeps apart; rarer ones are
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneHotCovariance:
-    """Whitened covariance blocks, padded to one size.
-
-    - `size`: number of kept levels minus one, per column; blocks are padded beyond it.
-    - `blocks`: K, shape (d, d, m, m), whitened; K[i, i] is the identity.
-    - `spread`: R, shape (d, m, m): how noise of a pair's table shows in the column's direction, whitened, zero in the
-      padding.
-    - `table_spread`: the same for a table with noise in every cell, as three-way tables have it.
-    - `shift`: l, shape (d, m); zero where tables have noise in every cell, and margins none of their own.
-    - `noise`: V, shape (d, d): variance of one cell's noise divided by n²; infinite where nothing is known of a pair.
-    - `measured`: pairs whose table was released, shape (d, d).
-    - `shared_noise`: variance of margin noise that all blocks of a column share, divided by n², shape (d,).
-    - `total_noise`: the same for the number of rows, which all blocks share.
-    - `margin_noise`: variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is
-      the last.
-    - `probabilities`: shape (d, m + 1), dropped level last, zero in the padding.
-    - `whitener`, `root`: shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's
-      own covariance.
-    - `groups`: for each column the kept level of each declared level; −1 for missing values that are left out.
-    - `lost`: 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known.
-    """
+    """Whitened covariance blocks, padded to one size."""
 
     columns: tuple[str, ...]
-    size: NDArray[np.intp]
-    blocks: Floats
+    size: NDArray[np.intp]  # number of kept levels minus one, per column; blocks are padded beyond it
+    blocks: Floats  # K, shape (d, d, m, m), whitened; K[i, i] is the identity
+    # R, shape (d, m, m): how noise of a pair's table shows in the column's direction, whitened, zero in the padding
     spread: Floats
-    table_spread: Floats
-    shift: Floats
+    table_spread: Floats  # the same for a table with noise in every cell, as three-way tables have it
+    shift: Floats  # l, shape (d, m); zero where tables have noise in every cell, and margins none of their own
+    # V, shape (d, d): variance of one cell's noise divided by n²; infinite where nothing is known of a pair
     noise: Floats
-    measured: NDArray[np.bool_]
-    shared_noise: Floats
-    total_noise: float
+    measured: NDArray[np.bool_]  # pairs whose table was released, shape (d, d)
+    shared_noise: Floats  # variance of margin noise that all blocks of a column share, divided by n², shape (d,)
+    total_noise: float  # the same for the number of rows, which all blocks share
+    # variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is the last
     margin_noise: Floats
-    probabilities: Floats
+    probabilities: Floats  # shape (d, m + 1), dropped level last, zero in the padding
+    # `whitener`, `root`: shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's
+    # own covariance
     whitener: Floats
     root: Floats
+    # for each column the kept level of each declared level; −1 for missing values that are left out
     groups: tuple[NDArray[np.intp], ...]
     n_rows: float
+    # 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known
     lost: Floats | None = None
 
     @property
@@ -184,17 +172,13 @@ class OneHotCovariance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairCounts:
-    """Noisy counts of pairs of columns.
+    """Noisy counts of pairs of columns."""
 
-    - `left`, `right`: positions of the two columns, shape (pairs,).
-    - `counts`: kept levels only, padded with nothing to one size of at least 2: shape (pairs, levels, levels).
-    - `variance`: of the noise in one cell that was not merged, shape (pairs,).
-    """
-
+    # `left`, `right`: positions of the two columns, shape (pairs,)
     left: NDArray[np.intp]
     right: NDArray[np.intp]
-    counts: Floats
-    variance: Floats
+    counts: Floats  # kept levels only, padded with nothing to one size of at least 2: shape (pairs, levels, levels)
+    variance: Floats  # of the noise in one cell that was not merged, shape (pairs,)
 
 
 def covariance_from_tables(

@@ -24,20 +24,14 @@ SMALLEST_VARIANCE = 1e-3  # floor for a residual variance, as a share of the col
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyCovariance:
-    """Covariance of scaled columns with the deviation of its noise.
-
-    - `matrix`: noisy covariance (divided by the number of rows).
-    - `deviation`: deviation of the noise in an off-diagonal entry before centring, in the same units.
-    - `ridge`: added to the diagonal before regressions: steadies noisy regressions at the price of exact levels.
-    - `means`: noisy means divided by the constant: by them the noise of the constant's row enters all entries of a
-      column.
-    """
+    """Covariance of scaled columns with the deviation of its noise."""
 
     columns: tuple[str, ...]
-    matrix: Floats
-    deviation: float
+    matrix: Floats  # noisy covariance (divided by the number of rows)
+    deviation: float  # deviation of the noise in an off-diagonal entry before centring, in the same units
     n_rows: float
-    ridge: float
+    ridge: float  # added to the diagonal before regressions: steadies noisy regressions at the price of exact levels
+    # noisy means divided by the constant: by them the noise of the constant's row enters all entries of a column
     means: Floats
 
     def redraw(self, rng: np.random.Generator) -> NoisyCovariance:

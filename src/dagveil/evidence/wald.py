@@ -48,50 +48,37 @@ SMALLEST_RESIDUAL = 0.001
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioning:
-    """A batch of g conditioning sets, each of k blocks that are padded to size s.
+    """A batch of g conditioning sets, each of k blocks that are padded to size s."""
 
-    - `inverse`: K_SS⁻¹, shape (g, ks, ks).
-    - `spread`: R of each block in the tables with x and y, shape (g, k, s, s).
-    - `noise`: V of the tables of two blocks, shape (g, k, k).
-    - `margin_noise`, `probabilities`: variance and probability of each level of the blocks, dropped level last: (g, k,
-      s + 1).
-    - `whitener`: whitening matrix of each block, shape (g, k, s, s).
-    - `shift`: l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s).
-    - `allowance`: variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are
-      none.
-    - `lost`: n/n_a − 1, n_a being the rows in which a block is known, shape (g, k); None if no value is left out.
-    """
-
-    inverse: Floats
-    spread: Floats
-    noise: Floats
+    inverse: Floats  # K_SS⁻¹, shape (g, ks, ks)
+    spread: Floats  # R of each block in the tables with x and y, shape (g, k, s, s)
+    noise: Floats  # V of the tables of two blocks, shape (g, k, k)
+    # `margin_noise`, `probabilities`: variance and probability of each level of the blocks, dropped level last: (g, k,
+    # s + 1)
     margin_noise: Floats
     probabilities: Floats
-    whitener: Floats
-    shift: Floats
+    whitener: Floats  # whitening matrix of each block, shape (g, k, s, s)
+    shift: Floats  # l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s)
+    # variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are none
     allowance: Floats | None = None
+    # n/n_a − 1, n_a being the rows in which a block is known, shape (g, k); None if no value is left out
     lost: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regressions:
-    """A batch of r columns of size a, each regressed on a conditioning set of k blocks.
+    """A batch of r columns of size a, each regressed on a conditioning set of k blocks."""
 
-    - `covariance`, `slopes`: K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is
-      whitened).
-    - `levels`: B per level of each block, the dropped level's being 0, centred: (r, a, k(s + 1)).
-    - `sampling`: covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²).
-    - `noise`: B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with
-      S, R of x in the table (x, y), and f fᵀ: flat, shape (r, k + 3, a²).
-    - `shift`: f = l_x − B l_S, by which noise of the other end's margin reaches u; shape (r, a).
-    """
-
+    # `covariance`, `slopes`: K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is
+    # whitened)
     covariance: Floats
     slopes: Floats
-    levels: Floats
-    sampling: Floats
+    levels: Floats  # B per level of each block, the dropped level's being 0, centred: (r, a, k(s + 1))
+    sampling: Floats  # covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²)
+    # B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with S, R of
+    # x in the table (x, y), and f fᵀ: flat, shape (r, k + 3, a²)
     noise: Floats
-    shift: Floats
+    shift: Floats  # f = l_x − B l_S, by which noise of the other end's margin reaches u; shape (r, a)
 
     def select(self, rows: Places) -> Regressions:
         """Return the regressions at these rows of the batch."""
@@ -100,24 +87,16 @@ class Regressions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """How much the parts of two regressions count in C, for a batch of q questions.
+    """How much the parts of two regressions count in C, for a batch of q questions."""
 
-    - `strata`: weight of each stratum of `Regressions.sampling`, shape (q, strata).
-    - `noise`: weight of each product of `Regressions.noise` of x and of y, shape (q, k + 3, k + 3).
-    - `margins`: variance of each level of the conditioning blocks, shape (q, k(s + 1)).
-    - `shared`: whether tables with S have the margins of S, so that their noise reaches u by more than one way.
-    - `allowance`: added to the variance of each entry of u, shape (q,).
-    - `lost`: n/n_a − 1 of the blocks of S, of x and of y, divided by n, shape (q, k + 2); None if no value is left out.
-    - `n_rows`: number of rows.
-    """
-
-    strata: Floats
-    noise: Floats
-    margins: Floats
-    shared: bool
-    allowance: Floats
+    strata: Floats  # weight of each stratum of `Regressions.sampling`, shape (q, strata)
+    noise: Floats  # weight of each product of `Regressions.noise` of x and of y, shape (q, k + 3, k + 3)
+    margins: Floats  # variance of each level of the conditioning blocks, shape (q, k(s + 1))
+    shared: bool  # whether tables with S have the margins of S, so that their noise reaches u by more than one way
+    allowance: Floats  # added to the variance of each entry of u, shape (q,)
+    # n/n_a − 1 of the blocks of S, of x and of y, divided by n, shape (q, k + 2); None if no value is left out
     lost: Floats | None
-    n_rows: float
+    n_rows: float  # number of rows
 
     def select(self, rows: Places) -> Weights:
         """Return the weights of these questions."""
@@ -132,15 +111,13 @@ class Remainder:
 
     A dependence roughly keeps its direction while columns are held fixed that do not explain it. So u is compared with
     what it was before, as share times that; with many levels this sees far more than u's own length would show.
-
-    - `share`, `information`: estimate of the share, and its inverse variance; both 0 where nothing is known. Shape
-      (q,).
-    - `whole`: size of the dependence before, in units of a correlation.
     """
 
+    # `share`, `information`: estimate of the share, and its inverse variance; both 0 where nothing is known. Shape
+    # (q,).
     share: Floats
     information: Floats
-    whole: Floats
+    whole: Floats  # size of the dependence before, in units of a correlation
 
     def odds(self, n_rows: float) -> Floats:
         """Return the log Bayes factor of some dependence left, against none: 0 where nothing is known.

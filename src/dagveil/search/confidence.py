@@ -36,21 +36,15 @@ NOW_AND_THEN = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares over redraws.
+    """Shares over redraws."""
 
-    - `redraws`: number of redraws.
-    - `adjacent`: for each pair, in how many redraws it was adjacent.
-    - `directed`: for each (cause, effect), in how many redraws the arrow stood.
-    - `skeletons`: adjacent pairs of each redraw.
-    - `marks`: for each (start, end, mark), in how many redraws of a PAG the edge had this mark at its end.
-    - `kinds`: for each edge of a PAG, in how many redraws it had both of its marks.
-    """
-
-    redraws: int
-    adjacent: Counter[frozenset[str]]
-    directed: Counter[tuple[str, str]]
-    skeletons: tuple[frozenset[frozenset[str]], ...] = ()
+    redraws: int  # number of redraws
+    adjacent: Counter[frozenset[str]]  # for each pair, in how many redraws it was adjacent
+    directed: Counter[tuple[str, str]]  # for each (cause, effect), in how many redraws the arrow stood
+    skeletons: tuple[frozenset[frozenset[str]], ...] = ()  # adjacent pairs of each redraw
+    # for each (start, end, mark), in how many redraws of a PAG the edge had this mark at its end
     marks: Counter[tuple[str, str, Mark]] = field(default_factory=Counter)
+    # for each edge of a PAG, in how many redraws it had both of its marks
     kinds: Counter[Edge] = field(default_factory=Counter)
 
     @classmethod

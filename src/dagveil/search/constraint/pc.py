@@ -32,15 +32,11 @@ class Traversal(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
-    """What a search found, what it asked, and what it could not ask.
+    """What a search found, what it asked, and what it could not ask."""
 
-    - `skeleton`: edges that are left, and the set that removed each other pair.
-    - `asked`: questions that were decided, by order.
-    - `unanswered`: edges that the search still wanted to test when the budget ran out, with the order of the sets.
-    """
-
-    skeleton: Skeleton
-    asked: tuple[int, ...]
+    skeleton: Skeleton  # edges that are left, and the set that removed each other pair
+    asked: tuple[int, ...]  # questions that were decided, by order
+    # edges that the search still wanted to test when the budget ran out, with the order of the sets
     unanswered: tuple[tuple[str, str, int], ...] = ()
 
     @property

@@ -56,24 +56,16 @@ class RemovalOrder(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SkeletonSettings:
-    """Constants of the search; docs/methods/measure.md tells how they were chosen.
+    """Constants of the search; docs/methods/measure.md tells how they were chosen."""
 
-    - `marginal_level`: an edge is kept at first if its marginal p-value is below this.
-    - `conditional_level`: a set separates if its p-value is above this.
-    - `largest_order`: size of the largest conditioning set.
-    - `sets_per_edge`: conditioning sets of each size that are tested per edge, the most promising ones.
-    - `neighbours_considered`: neighbours from which larger sets are built, per end of an edge.
-    - `removal_order`: which separation is carried out first.
-    - `false_share`: share of the pairs that pass the marginal test which may be independent, on average: the level
-      falls below `marginal_level` for that.
-    """
-
-    marginal_level: float = 0.01
-    conditional_level: float = 1e-5
-    largest_order: int = 2
-    sets_per_edge: int = 8
-    neighbours_considered: int = 12
-    removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING
+    marginal_level: float = 0.01  # an edge is kept at first if its marginal p-value is below this
+    conditional_level: float = 1e-5  # a set separates if its p-value is above this
+    largest_order: int = 2  # size of the largest conditioning set
+    sets_per_edge: int = 8  # conditioning sets of each size that are tested per edge, the most promising ones
+    neighbours_considered: int = 12  # neighbours from which larger sets are built, per end of an edge
+    removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING  # which separation is carried out first
+    # share of the pairs that pass the marginal test which may be independent, on average: the level falls below
+    # `marginal_level` for that
     false_share: float = 0.1
 
 

@@ -145,16 +145,12 @@ MOST_REPEATS = 3  # how often a step is taken among the same edges at its two en
 
 @dataclass(frozen=True, slots=True)
 class GesSettings:
-    """Bounds of the search.
+    """Bounds of the search."""
 
-    - `most_parents`: a node gets no more parents than this.
-    - `phases`: kinds of steps, in the order in which they are tried.
-    - `most_steps`: steps after which the search stops where it is; None sets no bound.
-    """
-
-    most_parents: int = 5
+    most_parents: int = 5  # a node gets no more parents than this
+    # kinds of steps, in the order in which they are tried
     phases: tuple[Kind, ...] = (Kind.INSERT, Kind.DELETE, Kind.TURN)
-    most_steps: int | None = None
+    most_steps: int | None = None  # steps after which the search stops where it is; None sets no bound
 
     def __post_init__(self) -> None:
         if self.most_parents < 1:
