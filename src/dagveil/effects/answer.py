@@ -63,15 +63,13 @@ class Contrast(msgspec.Struct, frozen=True):
 
 
 class PossibleEffect(msgspec.Struct, frozen=True):
-    """The effect in one reading of the graph: the cause has these parents.
+    """The effect in one reading of the graph: the cause has these parents."""
 
-    - `parents`: None if the graph allows for hidden causes, and the answer holds in all graphs that it stands for.
-    - `form`: from the joint `table` of all of them; `additive`, from pairs as if they added up; `linear`, from moments;
-      `nothing`, if the graph says that there is no effect; `unanswered`, if the evidence cannot tell.
-    """
-
+    # None if the graph allows for hidden causes, and the answer holds in all graphs that it stands for
     parents: tuple[str, ...] | None
     adjust: tuple[str, ...]
+    # from the joint `table` of all of them; `additive`, from pairs as if they added up; `linear`, from moments;
+    # `nothing`, if the graph says that there is no effect; `unanswered`, if the evidence cannot tell
     form: Form
     why: str | None = None
     probabilities: tuple[Probability, ...] = ()

@@ -218,8 +218,7 @@ class EffectEstimator:
         if reading.adjustment is None:
             return PossibleEffect(parents, (), "nothing", reading.why_nothing)
         answers = [self.answer_set(cause, effect, adjust) for adjust in reading.adjustment]
-        place = min(range(len(answers)), key=lambda at: (*_rank(answers[at]), at))
-        found = answers[place]
+        found = min(answers, key=_rank)
         form, why, notes = found.form, found.why, found.notes
         if reading.why_nothing is not None:
             form, why, notes = "nothing", reading.why_nothing, (*notes, *self._describe_allowed(found, cause, effect))

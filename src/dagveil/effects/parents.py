@@ -169,8 +169,7 @@ def find_optimal_set(dag: Dag, cause: str, effect: str) -> frozenset[str]:
 
     It is the same in every DAG with the same parents of the cause, and no other set has a smaller variance.
     """
-    between = _between(dag, cause, effect)
-    around = frozenset(parent for node in between for parent in dag.parents(node))
+    around = frozenset(parent for node in _between(dag, cause, effect) for parent in dag.parents(node))
     return around - _forbidden(dag, cause, effect)
 
 
@@ -180,8 +179,7 @@ def descendants(dag: Dag, node: str) -> frozenset[str]:
 
 
 def _between(dag: Dag, cause: str, effect: str) -> frozenset[str]:
-    below = descendants(dag, cause)
-    return frozenset(node for node in below if node == effect or effect in descendants(dag, node))
+    return frozenset(x for x in descendants(dag, cause) if x == effect or effect in descendants(dag, x))
 
 
 def _forbidden(dag: Dag, cause: str, effect: str) -> frozenset[str]:

@@ -143,8 +143,7 @@ def cpdag_shd(found: Cpdag, truth: Cpdag) -> int:
     when it is directed in opposite ways.
     """
     check_same_nodes(found, truth)
-    turned = {frozenset(arc) for arc in found.directed ^ truth.directed}
-    return len(turned | (found.undirected ^ truth.undirected))
+    return len({frozenset(arc) for arc in found.directed ^ truth.directed} | found.undirected ^ truth.undirected)
 
 
 class Reading(enum.Enum):

@@ -48,8 +48,7 @@ class MixedCovariance:
     @property
     def places(self) -> list[slice]:
         """Where the coordinates of each column stand."""
-        ends = np.cumsum([0, *self.sizes]).tolist()
-        return [slice(start, stop) for start, stop in pairwise(ends)]
+        return [slice(start, stop) for start, stop in pairwise(np.cumsum([0, *self.sizes]).tolist())]
 
     def redraw(self, rng: np.random.Generator) -> MixedCovariance:
         """Return a copy with fresh noise and fresh sampling around the estimate."""

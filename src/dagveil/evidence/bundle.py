@@ -279,8 +279,7 @@ def _check_release(release: Release, schema: Schema) -> None:
     """Refuse a release whose numbers do not fit its own shape or the schema."""
 
     def fit_levels(names: tuple[str, ...], levels: tuple[int, ...]) -> bool:
-        declared = [schema.columns[name].n_levels if name in schema.columns else None for name in names]
-        return declared == list(levels)
+        return [schema.columns[name].n_levels if name in schema.columns else None for name in names] == list(levels)
 
     columns = (release.column,) if isinstance(release, NoisyMagnitudes) else release.columns
     variances = [release.variance]

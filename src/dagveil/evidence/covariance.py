@@ -69,8 +69,7 @@ class OneHotCovariance:
 
     def filled(self, implied: Floats) -> OneHotCovariance:
         """Return a copy with these blocks for pairs that were not measured, as noisy as measured ones mostly are."""
-        d = len(self.columns)
-        measured = self.measured & ~np.eye(d, dtype=bool)
+        measured = self.measured & ~np.eye(len(self.columns), dtype=bool)
         noise = np.where(self.measured, self.noise, np.median(self.noise[measured]))
         blocks = np.where(self.measured[:, :, None, None], self.blocks, implied)
         return replace(self, blocks=blocks, noise=noise)
@@ -260,8 +259,7 @@ def assemble_covariance(
         inner = first[:, :, None] * (np.eye(r - 1) - first[:, None, :])
         cholesky = np.linalg.cholesky(inner)
         white = np.linalg.inv(cholesky)
-        project = np.eye(r - 1, r) - first[:, :, None]
-        projections[of, : r - 1, :r] = white @ project
+        projections[of, : r - 1, :r] = white @ (np.eye(r - 1, r) - first[:, :, None])
         lifted = projections[of, :, :r] @ adds
         together = lifted.sum(axis=2)
         table_spread[of] = lifted @ lifted.transpose(0, 2, 1)
@@ -361,8 +359,7 @@ def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray
     if most == levels and (not hide or seen >= levels):
         return np.arange(levels, dtype=np.intp)
     keep = np.argsort(-margin, kind="stable")[: min(most, seen) if hide or most < levels else levels]
-    rest = levels - len(keep)
-    lost = margin.sum() - margin[keep].sum() <= HIDDEN * np.sqrt(rest * variance)
+    lost = margin.sum() - margin[keep].sum() <= HIDDEN * np.sqrt((levels - len(keep)) * variance)
     groups = np.full(levels, len(keep), dtype=np.intp)
     groups[np.sort(keep)] = np.arange(len(keep))
     # what all of them together do not show goes to the rarest level that is seen

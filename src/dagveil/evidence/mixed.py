@@ -30,12 +30,10 @@ CELLS_PER_BATCH = 2_000_000  # numbers that one batch may hold in its largest ar
 class Compared(enum.Enum):
     """Which entries of the partial cross-covariance a test looks at."""
 
-    ALL = "all"
-    """Every pair of features: the most power; its p-value is a score for graphs."""
-
+    ALL = "all"  # every pair of features: the most power; its p-value is a score for graphs
+    # pairs of features of which one is the column itself: fewer assumptions, so the p-value of a single question may be
+    # published (docs/tests.md says when)
     LINEAR_SIDE = "linear-side"
-    """Pairs of features of which one is the column itself: fewer assumptions, so the p-value of a single question may
-    be published (docs/tests.md says when)."""
 
 
 class BlockEvidence(CovarianceEvidence[MixedCovariance]):

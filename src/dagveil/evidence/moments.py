@@ -49,8 +49,7 @@ class NoisyCovariance:
 
     def shrunk(self, shares: Floats) -> NoisyCovariance:
         """Return a copy whose covariances are multiplied by these shares; variances stay."""
-        kept = np.where(np.eye(len(self.columns), dtype=bool), 1.0, shares)
-        return replace(self, matrix=self.matrix * kept)
+        return replace(self, matrix=self.matrix * np.where(np.eye(len(self.columns), dtype=bool), 1.0, shares))
 
 
 def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:

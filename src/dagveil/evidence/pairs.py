@@ -41,14 +41,12 @@ CELLS_PER_BATCH = 4_000_000  # numbers that one batch may hold in its largest ar
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioned:
-    """Prepared conditioning sets, and what is known of columns together with them.
-
-    - `noise`: V of the tables of columns with the blocks of a set, given columns and the places of their sets.
-    - `regress`: regresses columns of one size, given columns, the places of their sets, and the size.
-    """
+    """Prepared conditioning sets, and what is known of columns together with them."""
 
     conditioning: Conditioning
+    # V of the tables of columns with the blocks of a set, given columns and the places of their sets
     noise: Callable[[Rows, Rows], Floats]
+    # regresses columns of one size, given columns, the places of their sets, and the size
     regress: Callable[[Rows, Rows, int], Regressions]
 
 
@@ -397,8 +395,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
         joint[:, :a, :s] = inner + px[:, :, None] * pz[:, None, :s]
         joint[:, :a, s] = px - joint[:, :a, :s].sum(axis=2)
         joint[:, a] = pz - joint[:, :a].sum(axis=1)
-        floor = np.maximum(np.sqrt(c.noise[x, z]), 0.5 / c.n_rows)
-        joint = np.maximum(joint, floor[:, None, None])
+        joint = np.maximum(joint, np.maximum(np.sqrt(c.noise[x, z]), 0.5 / c.n_rows)[:, None, None])
         return whiten_within(c.whitener[x, :a, :a], joint[:, :a] / joint.sum(axis=1, keepdims=True))
 
 

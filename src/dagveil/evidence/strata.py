@@ -136,19 +136,16 @@ class Levels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Where the cells of q questions of one shape lie, x having no more levels than y.
+    """Where the cells of q questions of one shape lie, x having no more levels than y."""
 
-    - `x`, `y`: positions of the two columns, shape (q,).
-    - `place`: of each cell among the cells of the margins, shape (levels of x, levels of y, strata, q).
-    - `summed`: declared cells that make one cell whose levels of x and y were not merged, shape (strata, q); 0 for
-      strata that only fill up.
-    - `x_merged`, `y_merged`: how many declared levels each level stands for, shapes (levels, q).
-    """
-
+    # `x`, `y`: positions of the two columns, shape (q,)
     x: Positions
     y: Positions
-    place: Positions
+    place: Positions  # of each cell among the cells of the margins, shape (levels of x, levels of y, strata, q)
+    # declared cells that make one cell whose levels of x and y were not merged, shape (strata, q); 0 for strata that
+    # only fill up
     summed: Floats
+    # `x_merged`, `y_merged`: how many declared levels each level stands for, shapes (levels, q)
     x_merged: Floats
     y_merged: Floats
 
@@ -161,8 +158,7 @@ def lay_out(questions: Questions, levels: Levels, margins: Margins) -> tuple[Flo
     x_stride, y_stride, *strides = stride.T
     # cells of columns that were summed out and of merged levels add their noise up
     summed = float(levels.declared.prod()) / levels.declared[sets].prod(axis=1)
-    n_strata = int(levels.kept[given[0]].prod())
-    rest = np.arange(n_strata)[:, None]
+    rest = np.arange(int(levels.kept[given[0]].prod()))[:, None]
     for column, step in zip(given.T, strides, strict=True):
         rest, level = np.divmod(rest, levels.kept[column])
         place = place + level * step
@@ -267,8 +263,7 @@ def _weigh(n: Floats, deviation: Floats) -> Floats:
     weights = np.where(above.any(axis=0), above / np.maximum(n, 1e-300), 1.0)
     held = np.maximum(n, 0.0)
     mass = (weights * held).sum(axis=0)
-    scale = np.divide(held.sum(axis=0), mass, out=np.ones_like(mass), where=mass > 0)
-    return np.asarray(weights * scale)
+    return np.asarray(weights * np.divide(held.sum(axis=0), mass, out=np.ones_like(mass), where=mass > 0))
 
 
 def _shares(margin: Floats, deviation: Floats) -> Floats:

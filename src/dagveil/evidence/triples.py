@@ -57,8 +57,7 @@ class _Stack:
 
     def find(self, x: NDArray[np.intp], pairs: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Return where in the order of keys the tables of a column with ascending pairs are, and whether at all."""
-        triples = np.sort(np.column_stack([x, pairs]), axis=1)
-        keys = triples @ np.array([self._n_columns**2, self._n_columns, 1])
+        keys = np.sort(np.column_stack([x, pairs]), axis=1) @ np.array([self._n_columns**2, self._n_columns, 1])
         rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return rows, self._keys[rows] == keys
 

@@ -172,8 +172,7 @@ def agree_on_marks(
                 believed = max(arrow, tail) >= MOST and arrow != tail
                 ends[start, end] = (Mark.ARROW if arrow > tail else Mark.TAIL) if believed else Mark.CIRCLE
     while astray := _find_astray(found.nodes, ends):
-        weakest = min(astray, key=lambda place: (shares.marks[(*place, ends[place])], place))
-        ends[weakest] = Mark.CIRCLE
+        ends[min(astray, key=lambda place: (shares.marks[(*place, ends[place])], place))] = Mark.CIRCLE
     drawn = {Edge(start, end, ends[end, start], mark) for (start, end), mark in ends.items()}
     agreed = read_ends(MixedGraph(found.nodes, frozenset(edge for edge in drawn if edge.first < edge.second)))
     founded = _found_marks(found.nodes, agreed, knowledge)

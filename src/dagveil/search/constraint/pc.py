@@ -23,11 +23,8 @@ Question = tuple[str, str, tuple[str, ...]]
 class Traversal(enum.Enum):
     """In which order pairs and sets come."""
 
-    PUBLISHED = "published"
-    """Ordered pairs (x, y), sets from the neighbours of x: most questions come twice."""
-
-    ONCE = "once"
-    """Each pair once, sets from the neighbours of either end: no question comes twice."""
+    PUBLISHED = "published"  # ordered pairs (x, y), sets from the neighbours of x: most questions come twice
+    ONCE = "once"  # each pair once, sets from the neighbours of either end: no question comes twice
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,13 +45,11 @@ ends: what noise hides may be what explains it."""
 class RemovalOrder(enum.Enum):
     """Which of several possible separations is carried out first."""
 
-    MOST_CONVINCING = "most-convincing"
-    """The largest p-value first: best where noise leaves the tests their power."""
-
+    MOST_CONVINCING = "most-convincing"  # the largest p-value first: best where noise leaves the tests their power
+    # at order 1 the least associated pair first, and z separates x from y only if x and y are less associated than
+    # either is with z, as the data processing inequality demands: best where noise makes every edge of a triangle look
+    # dispensable
     WEAKEST_EDGE = "weakest-edge"
-    """At order 1 the least associated pair first, and z separates x from y only if x and y are less associated than
-    either is with z, as the data processing inequality demands: best where noise makes every edge of a triangle look
-    dispensable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +69,12 @@ class SkeletonSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skeleton:
-    """Adjacency by position, the separating set of each removed pair, and the p-values that decided.
+    """Adjacency by position, the separating set of each removed pair, and the p-values that decided."""
 
-    - `adjacency`: symmetric, shape (d, d).
-    - `separators`: set that removed each pair (positions, smaller first); the empty set for marginal independence.
-    - `p_values`: for a removed pair the p-value of its separation; for a kept one the largest that was seen.
-    """
-
-    adjacency: Bools
+    adjacency: Bools  # symmetric, shape (d, d)
+    # set that removed each pair (positions, smaller first); the empty set for marginal independence
     separators: dict[tuple[int, int], tuple[int, ...]]
+    # for a removed pair the p-value of its separation; for a kept one the largest that was seen
     p_values: dict[tuple[int, int], float]
 
     def edges(self) -> list[tuple[int, int]]:
@@ -165,10 +160,8 @@ def bound_false_edges(
     null = np.sort(np.hstack([null, rng.random((draws, len(pairs) - len(questions)))]), axis=1)
     share = min(settings.false_share, false_edges)
     while True:
-        level = settings.marginal_level
-        count = np.minimum(count_discoveries(null, share), (null < level).sum(axis=1))
-        expected = float(count.mean() + count.std() / np.sqrt(draws))
-        if expected <= false_edges or share < 1e-6:
+        count = np.minimum(count_discoveries(null, share), (null < settings.marginal_level).sum(axis=1))
+        if count.mean() + count.std() / np.sqrt(draws) <= false_edges or share < 1e-6:
             return replace(settings, false_share=share), float(count.mean())
         share /= 1.5
 
@@ -253,16 +246,14 @@ def candidate_sets(
 
 @dataclass(frozen=True, slots=True)
 class _Separation:
-    """A set that separates x from y.
-
-    - `partner`: the end whose edges with all of the set must still stand, if the test was void: the set determines the
-      other end, so nothing was left to test.
-    """
+    """A set that separates x from y."""
 
     p_value: float
     x: int
     y: int
     given: tuple[int, ...]
+    # the end whose edges with all of the set must still stand, if the test was void: the set determines the other end,
+    # so nothing was left to test
     partner: int | None = None
 
 

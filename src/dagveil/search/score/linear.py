@@ -135,8 +135,7 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
         reach = reachable(graph)
         removals = np.where(graph & ~fixed, toggled, -np.inf)
         crowded = graph.sum(axis=0) >= MOST_PARENTS
-        free = room & ~graph & ~graph.T & ~reach.T & ~crowded
-        additions = np.where(free, toggled, -np.inf)
+        additions = np.where(room & ~graph & ~graph.T & ~reach.T & ~crowded, toggled, -np.inf)
         detours = graph.astype(np.intp) @ reach.astype(np.intp) > 1
         turnable = graph & ~fixed & room.T & ~detours & ~crowded[:, None]
         turns = np.where(turnable, toggled + toggled.T, -np.inf)

@@ -373,8 +373,7 @@ def weights_to_dag(
     required: Iterable[tuple[int, int]] = (),
 ) -> list[tuple[int, int]]:
     """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle."""
-    matrix = weights.matrix if isinstance(weights, Weights) else weights
-    size = np.abs(matrix)
+    size = np.abs(weights.matrix if isinstance(weights, Weights) else weights)
     if scales is not None:
         size = size * (scales[:, None] / scales[None, :])
     kept = np.zeros(size.shape, dtype=np.bool_)
