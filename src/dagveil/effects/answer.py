@@ -85,14 +85,11 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Redrawn(msgspec.Struct, frozen=True):
-    """What graph and effect give when both are drawn again: 95 % of redraws lie in the interval.
-
-    `nothing` is the share of redraws in which the cause does nothing in some reading of the graph.
-    """
+    """What graph and effect give when both are drawn again: 95 % of redraws lie in the interval."""
 
     redraws: int
     interval: Interval | None
-    nothing: float
+    nothing: float  # share of redraws in which the cause does nothing in some reading of the graph
     unanswered: float
 
 

@@ -23,11 +23,7 @@ Functional = Mapping[tuple[str, ...], Floats]  # coefficients for the cells of t
 
 
 class Components:
-    """The components that releases tell of.
-
-    - `levels`: number of levels of each column.
-    - `releases`: tables, centred tables and the number of rows; others are ignored.
-    """
+    """The components that releases tell of: tables, centred tables and the number of rows; others are ignored."""
 
     def __init__(self, levels: Mapping[str, int], releases: Iterable[Release]) -> None:
         self.levels = dict(levels)

@@ -117,15 +117,12 @@ SHRINKING_DOUBT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """The effect of one unit of the cause, in units of the effect, with the parts of its variance.
-
-    `bent` is by how much shrinking rows to the ball had moved the slope, as far as normal rows tell.
-    """
+    """The effect of one unit of the cause, in units of the effect, with the parts of its variance."""
 
     value: float
     sampling: float
     noise: float
-    bent: float
+    bent: float  # by how much shrinking rows to the ball had moved the slope, as far as normal rows tell
 
     @property
     def variance(self) -> float:
@@ -191,10 +188,9 @@ THIN: Final = 0.01  # share of rows in strata too thin to tell that is spoken of
 
 
 class EffectEstimator:
-    """Estimates effects from the releases of one table, whatever set of columns is adjusted for.
+    """Estimates effects from tables, centred tables or moments of one table, whatever set of columns is adjusted for.
 
-    - `schema`: levels of the columns.
-    - `releases`: tables, centred tables or moments; of several runs on the same rows, if there were.
+    They may be of several runs on the same rows.
     """
 
     def __init__(self, schema: Schema, releases: Iterable[Release]) -> None:

@@ -79,7 +79,7 @@ def marginal_evidence(
 ) -> PairEvidence:
     """Build the evidence that these tables carry.
 
-    - `columns`: the columns, in the order wanted; each must stand in at least one pair table.
+    - `columns`: in the order wanted; each must stand in at least one pair table.
     - `tables`: tables of two or three columns with noise in every cell, in any number and order.
     - `interactions`, `singles`: centred counts of pairs and triples, and the margins that they share, if these were
       measured on their own. Then tables, too, tell about pairs by their interactions only: margins have one noise,
@@ -111,16 +111,13 @@ _BASES: Final = frozenset(basis.value for basis in Basis)
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """One step of the plan: what was measured, with which share of the budget, and why.
-
-    `noise_sd` is the deviation of the noise, in rows for tables of counts and in scaled units for moments.
-    """
+    """One step of the plan: what was measured, with which share of the budget, and why."""
 
     stage: str
     tables: int
     cells: int
     share: float
-    noise_sd: float
+    noise_sd: float  # deviation of the noise, in rows for tables of counts and in scaled units for moments
     why: str
 
 

@@ -188,7 +188,6 @@ def covariance_from_tables(
 ) -> OneHotCovariance:
     """Estimate the one-hot covariance from pair tables.
 
-    - `columns`: the columns, in the order wanted.
     - `tables`: noisy pair tables by pair of names, in either order; pairs may be absent.
     - `singles`: one-way tables, if margins were measured on their own: then all pair tables have these margins, and the
       noise of a pair is that of its interaction. Otherwise pair tables have noise in every cell, and their margins are
@@ -237,7 +236,6 @@ def assemble_covariance(
 
     - `margins`, `margin_variance`: counts of each column's declared levels, and the variance of one of them.
     - `groups`: the kept level of each declared level, by column.
-    - `pairs`: what was measured about pairs.
     - `total_variance`: variance of the number of rows, if pairs are interactions put together with these margins; None
       if they have noise in every cell.
     """

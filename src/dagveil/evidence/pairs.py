@@ -262,7 +262,6 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
     ) -> tuple[Floats, Floats]:
         """Foresee joint tests of order 2 if three-way tables had cells of this variance.
 
-        - `variance`: of one cell's noise.
         - `effect`: size of the dependence, in whitened units, that `power` is about.
 
         Returns per question the share of information that noise leaves, and the chance to see the effect.

@@ -388,7 +388,9 @@ def distinct_rows(given: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np
     first = place[:1]
     for column in given.T:
         # ranks stay below the number of rows, so that no number of columns overflows
-        _, first, place = np.unique(place * (int(given.max(initial=0)) + 1) + column, return_index=True, return_inverse=True)
+        _, first, place = np.unique(
+            place * (int(given.max(initial=0)) + 1) + column, return_index=True, return_inverse=True
+        )
     return place, given[first]
 
 

@@ -156,10 +156,7 @@ def agree_on_marks(
 
     A mark that half of the redraws have is drawn if it is part of a collider, follows from other marks, or from
     knowledge; all others are circles. Marks by which a column would cause itself, or one that it cannot cause, become
-    circles again, the weakest first.
-
-    - `found`: the graph of the released evidence; it is returned as it is if nothing was redrawn.
-    - `knowledge`: background knowledge, which every redraw obeys.
+    circles again, the weakest first. Parameters are those of `agree`.
     """
     if not shares.redraws:
         return found

@@ -23,11 +23,7 @@ from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
 
 
 def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, knowledge: Knowledge) -> cpdag.Cpdag:
-    """Return the CPDAG (with knowledge, the MPDAG) that the separating sets speak for.
-
-    - `columns`: names, in the order of the skeleton's positions.
-    - `skeleton`: with the set that removed each pair.
-    """
+    """Return the CPDAG (with knowledge, the MPDAG) that the separating sets of a skeleton speak for."""
     neighbours = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
     colliders = [
         (skeleton.p_values.get((x, y), 0.0), x, z, y)

@@ -112,7 +112,6 @@ def prune(
     """Run PC's first phase.
 
     - `is_independent`: decides a question. `BudgetExceededError` from it ends the search.
-    - `traversal`: in which order pairs and sets come.
     - `start_order`: told before each order; returns whether to go on.
     - `progress`: told before each pair.
     """

@@ -60,8 +60,10 @@ class FamilyGains:
 
     def learn(self, families: Iterable[Family]) -> None:
         """Ask about families that were not asked about before."""
-        new = {key for key in map(key_of, families) if key not in self._single and self._in_rows(key) is None}
-        for ordered in group(sorted(new), lambda key: key[2].bit_count()).values():
+        keys = dict.fromkeys(map(key_of, families))
+        new = (key for key in keys if key not in self._single and self._in_rows(key) is None)
+        for same in group(new, lambda key: key[2].bit_count()).values():
+            ordered = sorted(same)
             asked = Questions.of([(a, b, tuple(list_bits(mask))) for a, b, mask in ordered])
             self._single.update(zip(ordered, self._ask(asked).tolist(), strict=True))
 

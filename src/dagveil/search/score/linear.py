@@ -30,7 +30,6 @@ SMALLEST_EIGENVALUE = 1e-6  # floor for the eigenvalues of the covariance when i
 class LinearScore:
     """The score of graphs: a sum over nodes with their parents.
 
-    - `noisy`: from a released moment matrix
     - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d)
     """
 
