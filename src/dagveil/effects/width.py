@@ -131,14 +131,13 @@ def find_epsilon(forecast: Callable[[float], float], width: float, rows: float) 
     low, high = EPSILONS
     least = forecast(high)
     if least > width:
-        if not math.isfinite(least):
-            return Wanted(None, width, "a level of the cause is too rare to be told from noise")
-        return Wanted(
-            None,
-            width,
-            f"even without noise the interval would be about {least:.2g} wide with {rows:.0f} rows; it would take "
-            f"about {rows * (least / width) ** 2:.0f} rows",
-        )
+        reason = "a level of the cause is too rare to be told from noise"
+        if math.isfinite(least):
+            reason = (
+                f"even without noise the interval would be about {least:.2g} wide with {rows:.0f} rows; it would take "
+                f"about {rows * (least / width) ** 2:.0f} rows"
+            )
+        return Wanted(None, width, reason)
     for _ in range(40):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if forecast(middle) <= width else (middle, high)

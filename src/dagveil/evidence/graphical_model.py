@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
 from itertools import combinations
 
 import numpy as np
@@ -58,9 +58,8 @@ def undo_shrinking(means: Floats, covariance: Floats, radius_squared: float) -> 
         if still or (np.diag(spread) / variances).max() > _MOST_GROWTH:
             break
     # variances that shrinking cannot have made smaller are simulation error
-    factor = np.sqrt(
-        np.clip(np.diag(spread) / np.diag(covariance), 1.0, _MOST_GROWTH) * np.diag(covariance) / np.diag(spread)
-    )
+    own, grown = np.diag(covariance), np.diag(spread)
+    factor = np.sqrt(np.clip(grown / own, 1.0, _MOST_GROWTH) * own / grown)
     return mean, spread * np.outer(factor, factor)
 
 
@@ -169,9 +168,7 @@ class _Beliefs:
             return project_onto_simplex(table.counts / max(float(table.counts.sum()), 1.0))
         margins = [self.find(part) for part in self._parts(columns)]
         axes = [tuple(columns.index(name) for name in part) for part in self._parts(columns)]
-        start = np.array(1.0)
-        for name in columns:
-            start = np.multiply.outer(start, self.find((name,)))
+        start = reduce(np.multiply.outer, [self.find((name,)) for name in columns])
         implied = scale_to_margins(start, margins, axes)
         if table is None:
             return implied

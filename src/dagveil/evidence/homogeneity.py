@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,7 @@ def reject_holm(p_values: Mapping[Name, float]) -> tuple[Name, ...]:
     return tuple(rejected)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Laws:
+class _Laws(NamedTuple):
     """Tables of one pair at all sites, levels merged, with the covariance of their noise.
 
     It is V (A ⊗ B) + T (aaᵀ ⊗ bbᵀ): `variance` V, `first` A and `second` B in the shapes (sites, levels, levels),
@@ -195,10 +194,7 @@ def _judge(laws: Mapping[Name, _Laws], *, shifts: bool) -> dict[Name, float]:
 
 def _compare(laws: Sequence[_Laws], shifts: bool) -> Floats:
     """Return p-values for pairs of one shape; parameters are those of `_judge`."""
-    counts, variance, first, second, beyond, a, b = (
-        np.stack([getattr(each, field) for each in laws])
-        for field in ("counts", "variance", "first", "second", "beyond", "a", "b")
-    )
+    counts, variance, first, second, beyond, a, b = map(np.stack, zip(*laws, strict=True))
     q, sites, rows, levels = counts.shape
     noise = np.einsum("qk,qkxu,qkyv->qkxyuv", variance, first, second)
     noise += np.einsum("qk,qx,qu,qy,qv->qkxyuv", beyond, a, a, b, b, optimize=True)

@@ -11,7 +11,8 @@ regressed on them next, and a question joins two regressions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +66,7 @@ class Conditioning:
     lost: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Regressions:
+class Regressions(NamedTuple):
     """A batch of r columns of size a, each regressed on a conditioning set of k blocks."""
 
     # `covariance`, `slopes`: K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is
@@ -82,7 +82,7 @@ class Regressions:
 
     def select(self, rows: Places) -> Regressions:
         """Return the regressions at these rows of the batch."""
-        return Regressions(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return Regressions(*(part[rows] for part in self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
