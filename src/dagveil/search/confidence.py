@@ -199,9 +199,9 @@ def _find_astray(nodes: tuple[str, ...], ends: dict[tuple[str, str], Mark]) -> s
         if mark is Mark.ARROW and ends[end, start] is Mark.TAIL:
             effects[start].add(end)
     for (start, end), mark in ends.items():
-        if mark is not Mark.ARROW or start not in reach((end,), effects.__getitem__):
-            continue
         after = reach((end,), effects.__getitem__)
+        if mark is not Mark.ARROW or start not in after:
+            continue
         path = [
             (cause, effect)
             for cause in nodes

@@ -204,7 +204,7 @@ def candidate_sets(
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
     for edge, (x, y) in enumerate(edges):
         # a common neighbour lies between the two; others have to be looked for
-        near_x, near_y = reach.near(x), reach.near(y)
+        near_x, near_y = reach.near[x], reach.near[y]
         near_both, around = near_x & near_y, (near_x | near_y) & ~(1 << x | 1 << y)
         between = near_both if near_both == around else reach.between(x, y)
         if order == 1:
@@ -285,9 +285,8 @@ def _find_separations(
         chosen = [i for i, is_so in zip(chosen, convincing.tolist(), strict=True) if is_so]
     association, names = evidence.association(), evidence.columns
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
-    determined = find_determined(evidence)
-    if weakest:  # the weakest edge is the right one to go but among copies, whose edges are equally strong
-        determined = find_copies(evidence)
+    # the weakest edge is the right one to go but among copies, whose edges are equally strong
+    determined = find_copies(evidence) if weakest else find_determined(evidence)
     some: list[bool] = np.asarray(determined.any(axis=1)).tolist()
     found: list[tuple[tuple[object, ...], _Separation]] = []
     for i in chosen:
@@ -349,8 +348,8 @@ def _carry_out(skeleton: Skeleton, separations: list[_Separation]) -> Skeleton:
     reach, separated = _Reach(skeleton.adjacency), {}
     for one in separations:
         x, y, wanted = one.x, one.y, sum(1 << z for z in one.given)
-        near_x, near_y = reach.near(x), reach.near(y)
-        if not near_x >> y & 1 or (one.partner is not None and wanted & ~reach.near(one.partner)):
+        near_x, near_y = reach.near[x], reach.near[y]
+        if not near_x >> y & 1 or (one.partner is not None and wanted & ~reach.near[one.partner]):
             continue
         inside = not wanted & ~near_x or not wanted & ~near_y
         if inside and (not wanted & ~(near_x & near_y) or reach.lie_between(x, y, wanted)):
@@ -360,21 +359,17 @@ def _carry_out(skeleton: Skeleton, separations: list[_Separation]) -> Skeleton:
 
 
 class _Reach:
-    """Which nodes lie on a way between two others, by bit masks."""
+    """Which nodes are next to each, and which lie on a way between two, by bit masks."""
 
     def __init__(self, adjacency: Bools) -> None:
-        self._masks = [sum(1 << z for z in near) for near in list_neighbours(adjacency)]
+        self.near = [sum(1 << z for z in near) for near in list_neighbours(adjacency)]
         self._parts: dict[int | None, list[int]] = {}
 
     def remove(self, x: int, y: int) -> None:
         """Take an edge away."""
-        self._masks[x] &= ~(1 << y)
-        self._masks[y] &= ~(1 << x)
+        self.near[x] &= ~(1 << y)
+        self.near[y] &= ~(1 << x)
         self._parts.clear()
-
-    def near(self, x: int) -> int:
-        """Return the mask of nodes next to one."""
-        return self._masks[x]
 
     def between(self, x: int, y: int) -> int:
         """Return the mask of nodes reachable from x without y and from y without x."""
@@ -385,30 +380,27 @@ class _Reach:
         return self._finds(x, wanted, without=y) and self._finds(y, wanted, without=x)
 
     def _finds(self, node: int, wanted: int, without: int) -> bool:
-        return not wanted & ~follow(self._masks, 1 << node, ~(1 << without), wanted)
+        return not wanted & ~follow(self.near, 1 << node, ~(1 << without), wanted)
 
     def _part(self, node: int, without: int) -> int:
         """Return the connected part of a node in the graph without another one."""
         if without not in self._parts:
-            near = self._masks[without]
+            near = self.near[without]
             first = (near & -near).bit_length() - 1
             # most nodes hold nothing together: their neighbours find each other without them, after a few steps
             together = not near or self._finds(first, near, without)
             self._parts[without] = self._split(None if together else without)
-        for part in self._parts[without]:
-            if part >> node & 1:
-                return part & ~(1 << without)
-        return 0
+        return next((part & ~(1 << without) for part in self._parts[without] if part >> node & 1), 0)
 
     def _split(self, without: int | None) -> list[int]:
         """Return the connected parts of the graph, or of the graph without a node."""
         if without in self._parts:
             return self._parts[without]
-        left = (1 << len(self._masks)) - 1
+        left = (1 << len(self.near)) - 1
         left &= ~(0 if without is None else 1 << without)
         parts = []
         while left:
-            part = follow(self._masks, left & -left, left)
+            part = follow(self.near, left & -left, left)
             parts.append(part)
             left &= ~part
         self._parts[without] = parts
