@@ -94,7 +94,6 @@ def estimate_probabilities(
     visible: float,
     unclear: Collection[Pair] = (),
     knowledge: Knowledge = NO_KNOWLEDGE,
-    correction: Correction = FITTED,
 ) -> Probabilities:
     """Return the probabilities of the pairs that the search or a redraw joined; what is known is taken as true.
 
@@ -104,9 +103,9 @@ def estimate_probabilities(
     parents: dict[Arc, float] = {}
     for pair in {*found, *shares.adjacent} - set(unclear):
         a, b = sorted(pair)
-        edge = correction.edge(weigh_edge(shares, pair, len(columns), visible))
+        edge = FITTED.edge(weigh_edge(shares, pair, len(columns), visible))
         ahead, back = knowledge.allows(a, b), knowledge.allows(b, a)
-        lean = correction.lean(weigh_direction(shares, a, b)) if ahead and back else float(ahead)
+        lean = FITTED.lean(weigh_direction(shares, a, b)) if ahead and back else float(ahead)
         parents[a, b], parents[b, a] = edge * lean, edge * (1.0 - lean)
     for cause, effect in knowledge.required:
         parents[cause, effect], parents[effect, cause] = 1.0, 0.0

@@ -195,8 +195,7 @@ class Operator:
                 _direct(into, flat, 1 << y & flat[h], h)
                 _direct(into, flat, 1 << x & flat[h], h)
         else:
-            line = flat[y] >> x & 1
-            first = self.clique & flat[x] if line else 0
+            first = self.clique & flat[x] if flat[y] >> x & 1 else 0
             for v in (x, y):
                 flat[v] &= ~(1 << x | 1 << y)
                 into[v] &= ~(1 << x | 1 << y)
