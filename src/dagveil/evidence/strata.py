@@ -43,6 +43,11 @@ class AllMargins:
         self._summed = self._stride * np.array(counts.shape, dtype=np.intp)
         self._total = int(self._summed.sum())
 
+    @property
+    def nothing(self) -> int:
+        """Place of a cell without a count."""
+        return len(self.cells) - 1
+
     def of(self, columns: tuple[int, ...]) -> Floats:
         """Sum out all columns but these, which are given in ascending order."""
         place: list[int | slice] = [-1] * self._wide.ndim
@@ -214,7 +219,7 @@ def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> tu
         total += len(questions)
     most = max(len(layout.summed) for _, layout in layouts)
     a, b = layouts[0][1].place.shape[:2]
-    place = np.full((a, b, most, total), len(margins.cells) - 1, dtype=np.intp)  # the last cell has no count
+    place = np.full((a, b, most, total), margins.nothing, dtype=np.intp)
     summed = np.zeros((most, total))
     for rows, layout in layouts:
         place[:, :, : len(layout.summed), rows] = layout.place
