@@ -105,9 +105,9 @@ def test_scores_are_those_of_a_run_by_hand(study: Study, outcomes: dict[str, Out
     assert found.error is None
     assert [found.of(m) for m in (Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR)] == [
         twin.f1,
-        twin.tpr,
+        twin.recall,
         twin.fpr,
-        twin.tdr,
+        twin.precision,
     ]
     assert (found.of(Metric.CPDAG_F1), found.of(Metric.SHD)) == (
         marked_edge_f1(graph, truth),

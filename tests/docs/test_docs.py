@@ -233,6 +233,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.methods.measure_moments
     import dagveil.methods.measure_tables
     import dagveil.privacy.mechanisms.gaussian as gaussian
+    import dagveil.search.constraint.arrows
     import dagveil.search.constraint.skeleton
     import dagveil.search.probabilities
 
@@ -249,6 +250,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
         dagveil.methods.measure_moments,
         dagveil.methods.measure_tables,
         gaussian,
+        dagveil.search.constraint.arrows,
         dagveil.search.constraint.skeleton,
         dagveil.search.probabilities,
     )
@@ -269,15 +271,11 @@ def test_the_correction_of_shares_is_that_of_the_code() -> None:
 def test_values_of_settings_are_those_of_the_code() -> None:
     from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH
     from dagveil.runs.result import NEAR_MISS
-    from dagveil.search.constraint.arrows import ArrowSettings
     from dagveil.search.settings import SearchSettings
 
     text = (DOCS / "methods" / "measure.md").read_text(encoding="utf-8")
     for name in ("marginal_level", "conditional_level", "largest_order", "sets_per_edge", "neighbours_considered"):
         assert f"| `{name}` | {getattr(TABLE_SEARCH, name)} | {getattr(MOMENT_SEARCH, name)} |" in text
-    arrows = ArrowSettings()
-    assert f"| `largest_evidence` | {arrows.largest_evidence:g} |" in text
-    assert f"| `restarts` | {arrows.restarts} |" in text
     assert f"`redraws` times ({SearchSettings().redraws})" in text
     assert f"`NEAR_MISS` ({NEAR_MISS:g})" in text
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dagveil.effects.components import Components
 from dagveil.effects.estimate import estimate_additive_law, estimate_slope, find_unshrunk
-from dagveil.effects.tables import Law, estimate_law, project
+from dagveil.effects.tables import Law, estimate_law
+from dagveil.evidence.graphical_model import project
 from dagveil.examples.networks import LinearGaussian, gaussian_schema, sample_linear_gaussian
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMoments

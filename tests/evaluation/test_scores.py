@@ -42,9 +42,9 @@ def test_every_score_against_the_marks_pair_by_pair(found: tuple[str, ...], trut
     assert rates.absent == sum(f == t == " " for f, t in both)
     assert rates.hits + rates.extra + rates.missed + rates.absent == 6
     if n_found:
-        assert rates.tdr == hits / n_found
+        assert rates.precision == hits / n_found
     if n_true:
-        assert rates.tpr == hits / n_true
+        assert rates.recall == hits / n_true
     if n_true < 6:
         assert rates.fpr == (n_found - hits) / (6 - n_true)
     if n_found < 6:

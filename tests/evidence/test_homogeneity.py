@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.homogeneity import Agreement, _merge, compare_releases, reject_holm
+from dagveil.evidence.tables import ReleasedTables
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMoments, Release
 
 Floats = NDArray[np.float64]

@@ -148,9 +148,9 @@ def test_strata_that_drown_do_not_count(seen: bool) -> None:
 def test_every_small_question_is_laid_out_once() -> None:
     shape = (2, 3, 1, 2, 3)
     found: dict[int, list[int]] = {}
-    for small in lay_out_all(shape):
-        assert sum(map(len, small.codes)) == len(small.layout.x)
-        for order, codes in enumerate(small.codes):
+    for layout, codes_by_order in lay_out_all(shape):
+        assert sum(map(len, codes_by_order)) == len(layout.x)
+        for order, codes in enumerate(codes_by_order):
             found.setdefault(order, []).extend(codes.tolist())
     for order in range(3):
         asked = [

@@ -39,7 +39,7 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.runs.discovery import discover, measure_source, search_evidence
 from dagveil.runs.result import load_result, result_from_json
-from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
+from dagveil.search.constraint.arrows import orient_by_evidence
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.statistics.contingency import margins_squared_sensitivity
@@ -174,7 +174,7 @@ class TestAsia:
             tests = independence_from(names, evidence.releases)
             assert tests is not None
             skeleton = find_skeleton(tests, SkeletonSettings(), Knowledge.none())
-            graph = orient_by_evidence(tests, skeleton, ArrowSettings(), Knowledge.none())
+            graph = orient_by_evidence(tests, skeleton, Knowledge.none())
             graphs.append((graph.directed, graph.undirected))
         assert graphs[0] == graphs[1]
 

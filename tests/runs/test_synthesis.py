@@ -11,8 +11,8 @@ from pyarrow import feather, parquet
 
 import dagveil as dv
 from dagveil.errors import DataError, EvidenceError
-from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.graphical_model import _Beliefs, fit_linear, project_onto_simplex, scale_to_margins
+from dagveil.evidence.tables import ReleasedTables
 from dagveil.examples.networks import (
     gaussian_schema,
     load_network,

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.cpdag import sort_topologically
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.arrows import ArrowSettings, _Climb, unshielded, weigh_colliders
+from dagveil.search.constraint.arrows import LARGEST_EVIDENCE, OrientationClimb, unshielded, weigh_colliders
 from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
 
-SETTINGS = ArrowSettings()
 NAMES = tuple("abcdef")
 
 
@@ -59,7 +58,7 @@ def plain_weight(evidence: Drawn, near: list[set[int]], x: int, z: int, y: int) 
     if not all(sides):
         return 0.0
     balance = math.log(sum(sides[0]) / len(sides[0])) - math.log(sum(sides[1]) / len(sides[1]))
-    return min(max(balance, -SETTINGS.largest_evidence), SETTINGS.largest_evidence)
+    return min(max(balance, -LARGEST_EVIDENCE), LARGEST_EVIDENCE)
 
 
 @pytest.mark.parametrize("silent", [0.0, 0.4, 1.0])
@@ -67,7 +66,7 @@ def test_weights_are_plain_sums(silent: float) -> None:
     for seed in range(15):
         skeleton, evidence = draw_skeleton(seed), Drawn(seed, silent)
         near = [set(nodes) for nodes in list_neighbours(skeleton.adjacency)]
-        weights = weigh_colliders(evidence, skeleton, SETTINGS)  # type: ignore[arg-type]
+        weights = weigh_colliders(evidence, skeleton)  # type: ignore[arg-type]
         assert list(weights) == list(unshielded(near))
         for triple, weight in weights.items():
             assert weight == pytest.approx(plain_weight(evidence, near, *triple), abs=1e-9)
@@ -81,15 +80,15 @@ def test_the_climb_is_as_good_as_all_orientations() -> None:
         edges = skeleton.edges()
         if len(edges) > 8:
             continue
-        weights = weigh_colliders(Drawn(seed, 0.1), skeleton, SETTINGS)  # type: ignore[arg-type]
+        weights = weigh_colliders(Drawn(seed, 0.1), skeleton)  # type: ignore[arg-type]
 
         def score(arcs: set[tuple[int, int]], weights: dict[tuple[int, int, int], float] = weights) -> float:
             return sum(w for (x, z, y), w in weights.items() if (x, z) in arcs and (y, z) in arcs)
 
         every = [turn(edges, turned) for turned in product((False, True), repeat=len(edges))]
         best = max(score(arcs) for arcs in every if is_acyclic(arcs))
-        climb = _Climb(NAMES, skeleton.adjacency, weights, Knowledge.none())
-        found = set(climb.best(SETTINGS.restarts))
+        climb = OrientationClimb(NAMES, skeleton, weights, Knowledge.none())
+        found = set(climb.best())
         assert {frozenset(arc) for arc in found} == {frozenset(edge) for edge in edges}
         assert is_acyclic(found)
         highest = sum(weight for weight in weights.values() if weight > 0)
@@ -115,8 +114,8 @@ def test_moves_raise_the_score_and_close_no_cycle() -> None:
     moved = 0
     for seed in range(40):
         skeleton = draw_skeleton(seed)
-        weights = weigh_colliders(Drawn(seed, 0.1), skeleton, SETTINGS)  # type: ignore[arg-type]
-        climb = _Climb(NAMES, skeleton.adjacency, weights, Knowledge.none())
+        weights = weigh_colliders(Drawn(seed, 0.1), skeleton)  # type: ignore[arg-type]
+        climb = OrientationClimb(NAMES, skeleton, weights, Knowledge.none())
         parents = climb._order_start(np.random.default_rng(seed).permutation(6).tolist())
 
         def score(parents: list[int], weights: dict[tuple[int, int, int], float] = weights) -> float:

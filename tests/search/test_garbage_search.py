@@ -14,7 +14,7 @@ from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.confidence import Shares, redraw_graphs
-from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
+from dagveil.search.constraint.arrows import orient_by_evidence, orient_by_separating_sets
 from dagveil.search.constraint.skeleton import RemovalOrder, Skeleton, SkeletonSettings, find_skeleton
 
 NOTHING = Knowledge.none()
@@ -75,7 +75,7 @@ class Garbage:
 
 def both_graphs(evidence: Garbage, knowledge: Knowledge, restarts: int = 3) -> tuple[Cpdag, Cpdag, Skeleton]:
     skeleton = find_skeleton(evidence, SkeletonSettings(), knowledge)
-    climbed = orient_by_evidence(evidence, skeleton, ArrowSettings(restarts=restarts), knowledge)
+    climbed = orient_by_evidence(evidence, skeleton, knowledge, restarts)
     return climbed, orient_by_separating_sets(evidence.columns, skeleton, knowledge), skeleton
 
 

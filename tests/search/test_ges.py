@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,18 +17,18 @@ from dagveil.evidence.bundle import independence_from
 from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
-from dagveil.evidence.scores import noise_aware_score, table_penalties
+from dagveil.evidence.scores import LocalScore, noise_aware_score, table_penalties
 from dagveil.graphs.cpdag import Cpdag, Dag, list_bits, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.release import NoisyCounts
 from dagveil.search.score.ges import (
     MOST_REPEATS,
     GesSettings,
+    Step,
     greedy_equivalence_search,
-    search_steps,
     surroundings_of,
 )
-from dagveil.search.score.hybrid import Room, ScoreSearchSettings, choose_room, search_by_score
+from dagveil.search.score.hybrid import search_by_score
 from dagveil.search.score.operators import (
     Kind,
     Operator,
@@ -223,9 +224,21 @@ def test_larger_populations_and_any_order_of_columns() -> None:
             assert (found.directed, found.undirected) == (dag.cpdag().directed, dag.cpdag().undirected)
 
 
+def search_steps(score: LocalScore, columns: tuple[str, ...], *more: Any, start: Cpdag | None = None) -> list[Step]:
+    """Return every step of the search."""
+    steps: list[Step] = []
+    greedy_equivalence_search(score, columns, *more, start=start, steps=steps)
+    return steps
+
+
+def no_edges(size: int) -> Pattern:
+    """Return the class of the DAG without edges."""
+    return Pattern((0,) * size, (0,) * size)
+
+
 def climb_slowly(score: SetScore, settings: GesSettings) -> list[Pattern]:
     """Greedy search that lists everything anew before each step."""
-    pattern = Pattern.empty(len(score.columns))
+    pattern = no_edges(len(score.columns))
     seen = {pattern}
     taken: list[Pattern] = []
     improved = True
@@ -259,7 +272,7 @@ def test_only_what_a_step_touched_is_listed_again(seed: int, most_parents: int) 
 def test_every_step_raises_the_score_and_leads_to_a_cpdag(seed: int) -> None:
     columns = tuple("abcdefg")
     score = SetScore.drawn(columns, np.random.default_rng(100 + seed), lean=0.0)
-    before = Pattern.empty(7)
+    before = no_edges(7)
     steps = search_steps(score, columns, NOTHING, FREE)
     assert {step.operator.kind for step in steps} >= {Kind.INSERT}
     for step in steps:
@@ -353,7 +366,7 @@ def test_nothing_rests_on_what_is_not_known() -> None:
     columns = tuple("abcdef")
     for seed in range(10):
         score = Partial(columns, SetScore.drawn(columns, np.random.default_rng(seed)).worth)
-        before = Pattern.empty(6)
+        before = no_edges(6)
         for step in search_steps(score, columns, NOTHING, FREE):
             assert np.isfinite(step.gain)
             assert {step.operator.x, step.operator.y} != {0, 1}
@@ -385,13 +398,12 @@ def test_inside_a_skeleton_nothing_else_comes() -> None:
     rng = np.random.default_rng(22)
     dag = random_dag(6, 0.5, rng)
     evidence = moments(dag, rng)
-    assert choose_room(evidence, ScoreSearchSettings()) is Room.FREE
-    settings = ScoreSearchSettings(room=Room.SKELETON)
+    assert search_by_score(evidence, NOTHING).skeleton()  # without a room it is free: it needs no graph of the tests
     less = Dag(dag.nodes, frozenset(sorted(dag.edges)[1:])).cpdag()
-    assert search_by_score(evidence, NOTHING, settings, less).skeleton() <= less.skeleton()
-    assert search_by_score(evidence, NOTHING, settings, dag.cpdag()) == dag.cpdag()
+    assert search_by_score(evidence, NOTHING, less, room="skeleton").skeleton() <= less.skeleton()
+    assert search_by_score(evidence, NOTHING, dag.cpdag(), room="skeleton") == dag.cpdag()
     with pytest.raises(DagveilError, match="tested"):
-        search_by_score(evidence, NOTHING, settings)
+        search_by_score(evidence, NOTHING, room="skeleton")
 
 
 def test_a_weak_edge_joins_parts_but_closes_no_ring() -> None:
@@ -404,7 +416,7 @@ def test_a_weak_edge_joins_parts_but_closes_no_ring() -> None:
     names = tuple("abcd")
     evidence = MomentEvidence(NoisyCovariance(names, chain, 1e-6, 1e5, 0.0, np.zeros(len(chain))))
     tested = Cpdag(names, frozenset(), frozenset(frozenset(pair) for pair in ("ab", "bc", "ac", "cd")))
-    inside = search_by_score(evidence, NOTHING, ScoreSearchSettings(room=Room.SKELETON), tested)
+    inside = search_by_score(evidence, NOTHING, tested, room="skeleton")
     assert inside.skeleton() == {frozenset("ab"), frozenset("bc"), frozenset("cd")}
     assert search_by_score(evidence, NOTHING).skeleton() == {frozenset("ab"), frozenset("bc")}
 
@@ -435,7 +447,7 @@ def test_many_small_circles_do_not_multiply() -> None:
     score = Rough(blocks=12, seed=5)
     steps = search_steps(score, score.columns, NOTHING, GesSettings(most_steps=5000))
     taken: Counter[object] = Counter()
-    before = Pattern.empty(len(score.columns))
+    before = no_edges(len(score.columns))
     for step in steps:
         taken[surroundings_of(step.operator, before)] += 1
         before = step.pattern
@@ -465,7 +477,7 @@ def test_sparse_graphs_take_the_same_steps_as_slowly(seed: int) -> None:
     settings = GesSettings(most_parents=3, phases=(Kind.INSERT,))
     steps = search_steps(score, score.columns, NOTHING, settings)
     assert len(steps) > 5
-    pattern = Pattern.empty(d)
+    pattern = no_edges(d)
     known: dict[tuple[int, int, int], float] = {}
 
     def gain(x: int, y: int, mask: int) -> float:

@@ -14,7 +14,7 @@ from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.pag import Edge, Mark, MixedGraph, find_class
 from dagveil.search.confidence import Shares, agree_on_marks
-from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
+from dagveil.search.constraint.ancestral import orient_ancestral
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil_bench.hidden_causes import project_dag
@@ -32,7 +32,7 @@ def random_dag(nodes: int, seed: int) -> Dag:
 
 def search(evidence: Any, knowledge: Knowledge = NO_KNOWLEDGE, **settings: Any) -> MixedGraph:
     skeleton = find_skeleton(evidence, SETTINGS, Knowledge(required=knowledge.required))
-    return orient_ancestral(evidence, skeleton, SETTINGS, AncestralSettings(**settings), knowledge)
+    return orient_ancestral(evidence, skeleton, SETTINGS, knowledge, **settings)
 
 
 @pytest.mark.parametrize("seed", range(40))

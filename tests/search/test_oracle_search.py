@@ -13,7 +13,6 @@ from dagveil.evidence.questions import Questions
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.arrows import (
-    ArrowSettings,
     orient_by_evidence,
     orient_by_separating_sets,
     weigh_colliders,
@@ -72,7 +71,7 @@ def test_all_cpdags_of_four_nodes_by_evidence(all_dags: tuple[Dag, ...], oracle:
     for dag in all_dags:
         evidence = oracle(dag)
         skeleton = find_skeleton(evidence, SETTINGS, NOTHING)
-        if orient_by_evidence(evidence, skeleton, ArrowSettings(), NOTHING) != dag.cpdag():
+        if orient_by_evidence(evidence, skeleton, NOTHING) != dag.cpdag():
             wrong.append(dag)
     assert wrong == []
 
@@ -110,7 +109,7 @@ def test_arrows_by_evidence_on_larger_graphs(oracle: type) -> None:
     for dag in random_dags(120, 1):
         evidence = oracle(dag)
         skeleton = find_skeleton(evidence, THOROUGH, NOTHING)
-        weights = weigh_colliders(evidence, skeleton, ArrowSettings())
+        weights = weigh_colliders(evidence, skeleton)
         colliders = dag.colliders()
         names = dag.nodes
         if all(
@@ -118,7 +117,7 @@ def test_arrows_by_evidence_on_larger_graphs(oracle: type) -> None:
             for (x, z, y), weight in weights.items()
         ):
             spoken += 1
-            exact += orient_by_evidence(evidence, skeleton, ArrowSettings(), NOTHING) == dag.cpdag()
+            exact += orient_by_evidence(evidence, skeleton, NOTHING) == dag.cpdag()
     assert spoken > 80
     assert exact >= 0.98 * spoken
 
@@ -129,7 +128,7 @@ def test_the_climb_reaches_the_best_orientation(oracle: type) -> None:
     )
     evidence = oracle(dag)
     skeleton = find_skeleton(evidence, THOROUGH, NOTHING)
-    assert orient_by_evidence(evidence, skeleton, ArrowSettings(), NOTHING) == dag.cpdag()
+    assert orient_by_evidence(evidence, skeleton, NOTHING) == dag.cpdag()
 
 
 NEEDED_TOGETHER = [
@@ -162,7 +161,7 @@ def test_true_knowledge_leaves_the_truth_standing(all_dags: tuple[Dag, ...], ora
         assert by_names(skeleton, dag.nodes) == dag.skeleton()
         want = knowledge.orient(dag.cpdag())
         assert want.directed <= dag.edges
-        assert orient_by_evidence(evidence, skeleton, ArrowSettings(), knowledge) == want
+        assert orient_by_evidence(evidence, skeleton, knowledge) == want
 
 
 def test_excluded_pairs_are_never_tested(all_dags: tuple[Dag, ...], oracle: type) -> None:
@@ -203,7 +202,7 @@ def test_a_pair_without_evidence_is_no_collider(oracle: type) -> None:
     dag = Dag(("x", "y", "z"), frozenset({("x", "z"), ("z", "y")}))
     evidence = Partial(dag)
     skeleton = find_skeleton(evidence, SETTINGS, NOTHING)
-    assert orient_by_evidence(evidence, skeleton, ArrowSettings(), NOTHING) == dag.cpdag()
+    assert orient_by_evidence(evidence, skeleton, NOTHING) == dag.cpdag()
     assert orient_by_separating_sets(dag.nodes, skeleton, NOTHING) == dag.cpdag()
 
 
@@ -212,14 +211,14 @@ def test_an_excluded_pair_may_still_speak_about_arrows(oracle: type) -> None:
     knowledge = Knowledge(forbidden=frozenset({("x", "y"), ("y", "x")}))
     evidence = oracle(dag)
     skeleton = find_skeleton(evidence, SETTINGS, knowledge)
-    assert orient_by_evidence(evidence, skeleton, ArrowSettings(), knowledge) == dag.cpdag()
+    assert orient_by_evidence(evidence, skeleton, knowledge) == dag.cpdag()
 
 
 def test_one_and_two_columns(oracle: type) -> None:
     lone = Dag(("a",), frozenset())
     skeleton = find_skeleton(oracle(lone), SETTINGS, NOTHING)
     assert skeleton.adjacency.shape == (1, 1)
-    assert orient_by_evidence(oracle(lone), skeleton, ArrowSettings(), NOTHING) == Cpdag.empty(("a",))
+    assert orient_by_evidence(oracle(lone), skeleton, NOTHING) == Cpdag.empty(("a",))
     pair = Dag(("a", "b"), frozenset({("a", "b")}))
     skeleton = find_skeleton(oracle(pair), SETTINGS, NOTHING)
     assert np.array_equal(skeleton.adjacency, [[False, True], [True, False]])

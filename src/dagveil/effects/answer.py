@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from dagveil.files import Document
+from dagveil.files import Document, SavedRecord
 from dagveil.privacy.receipt import Receipt
 
 EFFECT_VERSION = 1  # version of the JSON
@@ -63,15 +63,13 @@ class Contrast(msgspec.Struct, frozen=True):
 
 
 class PossibleEffect(msgspec.Struct, frozen=True):
-    """The effect in one reading of the graph: the cause has these parents.
+    """The effect in one reading of the graph: the cause has these parents."""
 
-    - `parents`: None if the graph allows for hidden causes, and the answer holds in all graphs that it stands for.
-    - `form`: from the joint `table` of all of them; `additive`, from pairs as if they added up; `linear`, from moments;
-      `nothing`, if the graph says that there is no effect; `unanswered`, if the evidence cannot tell.
-    """
-
+    # None if the graph allows for hidden causes, and the answer holds in all graphs that it stands for
     parents: tuple[str, ...] | None
     adjust: tuple[str, ...]
+    # from the joint `table` of all of them; `additive`, from pairs as if they added up; `linear`, from moments;
+    # `nothing`, if the graph says that there is no effect; `unanswered`, if the evidence cannot tell
     form: Form
     why: str | None = None
     probabilities: tuple[Probability, ...] = ()
@@ -87,14 +85,11 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Redrawn(msgspec.Struct, frozen=True):
-    """What graph and effect give when both are drawn again: 95 % of redraws lie in the interval.
-
-    `nothing` is the share of redraws in which the cause does nothing in some reading of the graph.
-    """
+    """What graph and effect give when both are drawn again: 95 % of redraws lie in the interval."""
 
     redraws: int
     interval: Interval | None
-    nothing: float
+    nothing: float  # share of redraws in which the cause does nothing in some reading of the graph
     unanswered: float
 
 
@@ -107,7 +102,7 @@ class Release(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class Effect(msgspec.Struct, frozen=True):
+class Effect(SavedRecord, frozen=True):
     """What a graph and its evidence say about an intervention.
 
     - `possible`: one answer for each possible parent set of the cause.
@@ -149,14 +144,6 @@ class Effect(msgspec.Struct, frozen=True):
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         return f"<p>{html.escape(self.sentence)}</p><ul>{notes}</ul>"
 
-    def to_json(self) -> str:
-        """Write the answer as JSON."""
-        return msgspec.json.format(_DOCUMENT.write(self), indent=2).decode()
-
-    def save(self, path: str | Path) -> None:
-        """Write the answer to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
-
 
 _DOCUMENT = Document(
     Effect,
@@ -172,7 +159,7 @@ _DOCUMENT = Document(
 
 def load_effect(path: str | Path) -> Effect:
     """Read an answer from a file."""
-    return _DOCUMENT.read(_DOCUMENT.load(path))
+    return _DOCUMENT.open(path)
 
 
 def make_estimate(value: float, variance: float, sampling: float, noise: float, *, share: bool) -> Estimate:
@@ -201,24 +188,17 @@ def describe_readings(readings: Sequence[PossibleEffect], cause: str) -> str:
 def pick_main(possible: PossibleEffect, main: Contrast) -> Estimate | None:
     """Return the estimate of the contrast that the sentence is about."""
     key = (main.level, main.instead, main.outcome)
-    found = [one.estimate for one in possible.contrasts if (one.level, one.instead, one.outcome) == key]
-    return found[0] if found else None
+    return next((one.estimate for one in possible.contrasts if (one.level, one.instead, one.outcome) == key), None)
 
 
 def unite(possible: Sequence[PossibleEffect], main: Contrast) -> Interval | None:
     """Return the union of all readings' intervals of the main contrast; None if one of them has no answer."""
-    lows, highs = [], []
-    for one in possible:
-        if one.form == "nothing":
-            lows.append(0.0)
-            highs.append(0.0)
-            continue
-        estimate = pick_main(one, main)
-        if estimate is None:
-            return None
-        lows.append(estimate.low)
-        highs.append(estimate.high)
-    return Interval(min(lows), max(highs)) if lows else None
+    nothing = Interval(0.0, 0.0)
+    found = [nothing if one.form == "nothing" else pick_main(one, main) for one in possible]
+    known = [one for one in found if one is not None]
+    if not known or len(known) < len(found):
+        return None
+    return Interval(min(one.low for one in known), max(one.high for one in known))
 
 
 def write_sentence(possible: Sequence[PossibleEffect], main: Contrast, cause: str, effect: str) -> str:
@@ -227,33 +207,27 @@ def write_sentence(possible: Sequence[PossibleEffect], main: Contrast, cause: st
     nothing = list(dict.fromkeys(one.why or "" for one in possible if one.form == "nothing"))
     silent = [one for one in possible if one.form == "unanswered"]
     estimates = [estimate for one in told if (estimate := pick_main(one, main)) is not None]
+
+    def describe(found: Sequence[Estimate]) -> str:
+        return describe_change(min(one.low for one in found), max(one.high for one in found), points=bool(main.level))
+
     if not estimates:
         if nothing and not silent and not told:
-            allowed = [one.low for one in _allowed(possible, main)], [one.high for one in _allowed(possible, main)]
-            rest = ""
-            if allowed[0]:
-                told_change = describe_change(min(allowed[0]), max(allowed[1]), points=bool(main.level))
-                rest = f"; the evidence alone would allow {told_change} (95 %)"
+            allowed = [estimate for one in possible if (estimate := pick_main(one, main)) is not None]
+            rest = f"; the evidence alone would allow {describe(allowed)} (95 %)" if allowed else ""
             return f"By this graph, changing {cause} does nothing to {effect}: {' or '.join(nothing)}{rest}."
         why = silent[0].why if silent else f"noise hides {cause} = {main.level} or {main.instead}"
         rest = f" It would be nothing if {' or '.join(nothing)}." if nothing else ""
         return f"This evidence cannot say what changing {cause} does to {effect}: {why}.{rest}"
-    low, high = min(one.low for one in estimates), max(one.high for one in estimates)
+    start = f"One unit more of {cause} would make {effect} "
     if main.level:
         start = f"Setting {cause} to {main.level} instead of {main.instead} would make {effect} = {main.outcome} "
-    else:
-        start = f"One unit more of {cause} would make {effect} "
-    change = describe_change(low, high, points=bool(main.level))
     ends = [f", or nothing {'where' if why.startswith('no arrows') else 'if'} {why}" for why in nothing]
     ends += [", or something that this evidence cannot say in other readings of the graph"] if silent else []
     several = "" if len(estimates) == 1 else f", over {len(estimates)} ways to read the graph"
     additive = any(one.form == "additive" for one in told)
     formed = ", if columns act on it one by one (no interactions)" if additive else ""
-    return f"{start}{change} (95 %{several}{formed}){''.join(ends)}."
-
-
-def _allowed(possible: Sequence[PossibleEffect], main: Contrast) -> list[Estimate]:
-    return [estimate for one in possible if (estimate := pick_main(one, main)) is not None]
+    return f"{start}{describe(estimates)} (95 %{several}{formed}){''.join(ends)}."
 
 
 def describe_change(low: float, high: float, *, points: bool) -> str:

@@ -10,41 +10,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.evidence.tables import NoisyTable
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
 
 Floats = NDArray[np.float64]
-Functional = Mapping[tuple[str, ...], Floats]
-"""Coefficients for the cells of tables, by the columns of each."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Component:
-    """One component: centred counts, axes in the order of the names, and the variance in each of its directions."""
-
-    counts: Floats
-    variance: float
+Functional = Mapping[tuple[str, ...], Floats]  # coefficients for the cells of tables, by the columns of each
 
 
 class Components:
-    """The components that releases tell of.
-
-    - `levels`: number of levels of each column.
-    - `releases`: tables, centred tables and the number of rows; others are ignored.
-    """
+    """The components that releases tell of: tables, centred tables and the number of rows; others are ignored."""
 
     def __init__(self, levels: Mapping[str, int], releases: Iterable[Release]) -> None:
         self.levels = dict(levels)
         self._counts = [release for release in releases if isinstance(release, NoisyCounts | NoisyInteractions)]
-        self._known: dict[frozenset[str], Component | None] = {}
+        self._known: dict[frozenset[str], NoisyTable | None] = {}
 
-    def of(self, names: Iterable[str]) -> Component | None:
-        """Return the component of these columns, in alphabetical order; None if nothing was released about it."""
+    def of(self, names: Iterable[str]) -> NoisyTable | None:
+        """Return the component of these columns, centred counts in alphabetical order; None if nothing was released.
+
+        Its variance is that in each of its directions.
+        """
         key = frozenset(names)
         if key not in self._known:
             self._known[key] = self._average(key)
@@ -86,20 +76,21 @@ class Components:
             total += 0.0 if known is None else known.variance * float((array**2).sum())
         return total
 
-    def _average(self, key: frozenset[str]) -> Component | None:
+    def _average(self, key: frozenset[str]) -> NoisyTable | None:
         names = tuple(sorted(key))
         cells = math.prod([self.levels[name] for name in names])
-        found: list[Component] = []
+        found: list[NoisyTable] = []
         for release in self._counts:
             if isinstance(release, NoisyInteractions):
                 if frozenset(release.columns) == key:
                     order = [release.columns.index(name) for name in names]
-                    found.append(Component(_centre(release.counts.transpose(order)), release.interaction_variance))
+                    centred = _centre(release.counts.transpose(order))
+                    found.append(NoisyTable(names, centred, release.interaction_variance))
             elif key.issubset(release.columns):
                 gone = tuple(axis for axis, name in enumerate(release.columns) if name not in key)
                 left = [name for name in release.columns if name in key]
                 margin = release.counts.sum(axis=gone).transpose([left.index(name) for name in names])
-                found.append(Component(_centre(margin), release.count_variance * len(release.values) / cells))
+                found.append(NoisyTable(names, _centre(margin), release.count_variance * len(release.values) / cells))
         if not found:
             return None
         exact = next((part for part in found if part.variance == 0.0), None)
@@ -107,7 +98,7 @@ class Components:
             return exact
         weights = np.array([1.0 / part.variance for part in found])
         mean = sum((w * part.counts for w, part in zip(weights, found, strict=True)), np.zeros(())) / weights.sum()
-        return Component(np.asarray(mean), float(1.0 / weights.sum()))
+        return NoisyTable(names, np.asarray(mean), float(1.0 / weights.sum()))
 
 
 def _centre(array: Floats) -> Floats:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement, pairwise, product
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.effects.answer import (
     Contrast,
+    Estimate,
     Form,
     PossibleEffect,
     Probability,
@@ -27,15 +28,13 @@ from dagveil.effects.components import Components
 from dagveil.effects.parents import Reading
 from dagveil.effects.tables import HIDDEN, Law, estimate_law
 from dagveil.evidence.moments import covariance_from_moments
+from dagveil.evidence.wald import find_root
 from dagveil.privacy.release import NoisyMixedMoments, NoisyMoments, Release
 
 Floats = NDArray[np.float64]
 
-DOUBT = 0.5
-"""Share of what adjusting changed that counts as a deviation: what interactions would change is not known."""
-
-SMALLEST = 1e-4
-"""Floor for the eigenvalues of the covariance of indicators."""
+DOUBT = 0.5  # share of what adjusting changed that counts as a deviation: what interactions would change is not known
+SMALLEST = 1e-4  # floor for the eigenvalues of the covariance of indicators
 
 
 def estimate_additive_law(parts: Components, cause: str, effect: str, adjust: Sequence[str]) -> Law:
@@ -46,82 +45,56 @@ def estimate_additive_law(parts: Components, cause: str, effect: str, adjust: Se
     """
     names = (cause, *adjust, effect)
     levels = [parts.levels[name] for name in names]
-    starts = np.concatenate([[0], np.cumsum(levels)])
+    of = [slice(start, end) for start, end in pairwise(np.cumsum([0, *levels]).tolist())]
     margins = [np.maximum(parts.table((name,)), 1e-9) for name in names]
     rows = max(float(margins[0].sum()), 1.0)
     p = np.concatenate([margin / margin.sum() for margin in margins])
     covariance = np.diag(p)
     for i, j in combinations(range(len(names)), 2):
         pair = parts.table((names[i], names[j])) / rows
-        covariance[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = pair
-        covariance[starts[j] : starts[j + 1], starts[i] : starts[i + 1]] = pair.T
-    for i in range(len(names)):
-        within = slice(starts[i], starts[i + 1])
-        covariance[within, within] = np.diag(p[within])
+        covariance[of[i], of[j]], covariance[of[j], of[i]] = pair, pair.T
     covariance = covariance - np.outer(p, p)
-    r, s, last = levels[0], levels[-1], int(starts[-2])
+    r, s, last = levels[0], levels[-1], of[-1].start
     inverse = _invert(covariance[:last, :last], p[:last])
     slopes = inverse @ covariance[:last, last:]
-    residual = np.maximum(
-        np.diag(covariance[last:, last:]) - np.einsum("ij,ij->j", covariance[:last, last:], slopes), 0.0
-    )
+    explained = np.einsum("ij,ij->j", covariance[:last, last:], slopes)
+    residual = np.maximum(np.diag(covariance[last:, last:]) - explained, 0.0)
     places = np.zeros((r, last))
-    for level in range(r):
-        places[level, :r] = -p[:r]
-        places[level, level] += 1.0
+    places[:, :r] = np.eye(r) - p[:r]
     mean = np.clip(p[last:] + places[:, :r] @ slopes[:r], 0.0, 1.0)
     mean = mean / mean.sum(axis=1, keepdims=True)
+
+    def list_cells(u: Floats, v: Floats, own: float, at: int) -> dict[tuple[str, ...], Floats]:
+        """Return what cells of pairs and margins do to u·C·v, and to the mean if `own` is 1."""
+        mean_u, mean_v = float(u @ p), float(v @ p)
+        found: dict[tuple[str, ...], Floats] = {}
+        for name, part in zip(names, of, strict=True):
+            # the table of a column with itself is its margin; means enter by the product of sums
+            found[name,] = (u[part] * v[part] - mean_v * u[part] - mean_u * v[part]) / rows
+        for i, j in combinations(range(len(names)), 2):
+            found[names[i], names[j]] = (np.outer(u[of[i]], v[of[j]]) + np.outer(v[of[i]], u[of[j]])) / rows
+        found[cause,] = found[cause,] - own * slopes[:r, at] / rows
+        found[effect,] = found[effect,] + own / rows * np.eye(s)[at]
+        return found
+
     sampling, noise = np.zeros((r, r, s)), np.zeros((r, r, s))
-    explained = slopes[r:].T @ covariance[r:last, r:last] @ slopes[r:] if last > r else np.zeros((s, s))
-    for a in range(r):
-        for b in range(a, r):
-            place, own = (places[a], 1.0) if a == b else (places[a] - places[b], 0.0)
-            u = inverse @ place
-            size = float(u @ covariance[:last, :last] @ u) + own
-            for at in range(s):
-                sampling[a, b, at] = (size * residual[at] + own * max(float(explained[at, at]), 0.0)) / rows
-                b_row = np.concatenate([-slopes[:, at], np.eye(s)[at]])
-                noise[a, b, at] = parts.noise_variance(
-                    _functional(
-                        names, levels, np.concatenate([u, np.zeros(s)]), b_row, p, rows, own, slopes[:r, at], at
-                    )
-                )
-                sampling[b, a, at], noise[b, a, at] = sampling[a, b, at], noise[a, b, at]
+    others = np.diag(slopes[r:].T @ covariance[r:last, r:last] @ slopes[r:])
+    for a, b in combinations_with_replacement(range(r), 2):
+        place, own = (places[a], 1.0) if a == b else (places[a] - places[b], 0.0)
+        u = inverse @ place
+        size = float(u @ covariance[:last, :last] @ u) + own
+        for at in range(s):
+            sampling[a, b, at] = (size * residual[at] + own * max(float(others[at]), 0.0)) / rows
+            v = np.concatenate([-slopes[:, at], np.eye(s)[at]])
+            noise[a, b, at] = parts.noise_variance(list_cells(np.append(u, np.zeros(s)), v, own, at))
+            sampling[b, a, at], noise[b, a, at] = sampling[a, b, at], noise[a, b, at]
     least = np.array([HIDDEN * np.sqrt(parts.noise_variance({(cause,): np.eye(r)[level]})) for level in range(r)])
     hidden = parts.table((cause,)) < np.maximum(least, 1.0)
-    crude = parts.table((cause, effect))
-    crude = np.maximum(crude, 0.0) / np.maximum(np.maximum(crude, 0.0).sum(axis=1, keepdims=True), 1e-9)
+    crude = np.maximum(parts.table((cause, effect)), 0.0)
+    crude = crude / np.maximum(crude.sum(axis=1, keepdims=True), 1e-9)
     moved = DOUBT * (mean - crude)
     doubt = np.stack([[(moved[a] - (a != b) * moved[b]) ** 2 for b in range(r)] for a in range(r)])
     return Law(mean, sampling, noise, doubt, hidden, np.zeros(r))
-
-
-def _functional(
-    names: Sequence[str],
-    levels: Sequence[int],
-    u: Floats,
-    v: Floats,
-    p: Floats,
-    rows: float,
-    own: float,
-    slope: Floats,
-    at: int,
-) -> dict[tuple[str, ...], Floats]:
-    """Return what cells of pairs and margins do to u·C·v, and to the mean if `own` is 1."""
-    starts = np.concatenate([[0], np.cumsum(levels)])
-    parts = [slice(starts[i], starts[i + 1]) for i in range(len(names))]
-    mean_u, mean_v = float(u @ p), float(v @ p)
-    found: dict[tuple[str, ...], Floats] = {}
-    for i, name in enumerate(names):
-        # the table of a column with itself is its margin; means enter by the product of sums
-        found[name,] = (u[parts[i]] * v[parts[i]] - mean_v * u[parts[i]] - mean_u * v[parts[i]]) / rows
-    for i, j in combinations(range(len(names)), 2):
-        found[names[i], names[j]] = (np.outer(u[parts[i]], v[parts[j]]) + np.outer(v[parts[i]], u[parts[j]])) / rows
-    found[names[0],] = found[names[0],] - own * slope / rows
-    end = np.zeros(levels[-1])
-    end[at] = own / rows
-    found[names[-1],] = found[names[-1],] + end
-    return found
 
 
 def _invert(matrix: Floats, p: Floats) -> Floats:
@@ -144,15 +117,12 @@ SHRINKING_DOUBT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """The effect of one unit of the cause, in units of the effect, with the parts of its variance.
-
-    `bent` is by how much shrinking rows to the ball had moved the slope, as far as normal rows tell.
-    """
+    """The effect of one unit of the cause, in units of the effect, with the parts of its variance."""
 
     value: float
     sampling: float
     noise: float
-    bent: float
+    bent: float  # by how much shrinking rows to the ball had moved the slope, as far as normal rows tell
 
     @property
     def variance(self) -> float:
@@ -201,8 +171,7 @@ def find_unshrunk(release: NoisyMoments) -> Floats:
     released = _positive(covariance.matrix)
     found = released
     for _ in range(STEPS):
-        values, vectors = np.linalg.eigh(found)
-        rows = normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T + means
+        rows = normal @ find_root(found).T + means
         length = np.sqrt((rows**2).sum(axis=1))
         shrunk = rows * np.minimum(1.0, radius / np.maximum(length, 1e-12))[:, None]
         found = _positive(found + released - np.cov(shrunk, rowvar=False, bias=True))
@@ -214,26 +183,21 @@ def _positive(matrix: Floats) -> Floats:
     return np.asarray((vectors * np.maximum(values, 1e-9)) @ vectors.T)
 
 
-MOST_CELLS: Final = 50_000
-"""Cells of a table of cause, effect and adjustment columns beyond which it is not looked at."""
-
-THIN: Final = 0.01
-"""Share of rows in strata too thin to tell that is spoken of."""
+MOST_CELLS: Final = 50_000  # cells of a table of cause, effect and adjustment columns beyond which it is not looked at
+THIN: Final = 0.01  # share of rows in strata too thin to tell that is spoken of
 
 
 class EffectEstimator:
-    """Estimates effects from the releases of one table, whatever set of columns is adjusted for.
+    """Estimates effects from tables, centred tables or moments of one table, whatever set of columns is adjusted for.
 
-    - `schema`: levels of the columns.
-    - `releases`: tables, centred tables or moments; of several runs on the same rows, if there were.
+    They may be of several runs on the same rows.
     """
 
     def __init__(self, schema: Schema, releases: Iterable[Release]) -> None:
         released = tuple(releases)
         self.schema = schema
         self.parts = Components({name: column.n_levels for name, column in schema.columns.items()}, released)
-        moments = [release for release in released if isinstance(release, NoisyMoments)]
-        self.moments = moments[-1] if moments else None
+        self.moments = next((release for release in reversed(released) if isinstance(release, NoisyMoments)), None)
         self.mixed = any(isinstance(release, NoisyMixedMoments) for release in released)
         self.answer_set = lru_cache(maxsize=4096)(self._answer_set)
 
@@ -250,8 +214,7 @@ class EffectEstimator:
         if reading.adjustment is None:
             return PossibleEffect(parents, (), "nothing", reading.why_nothing)
         answers = [self.answer_set(cause, effect, adjust) for adjust in reading.adjustment]
-        place = min(range(len(answers)), key=lambda at: (*_rank(answers[at]), at))
-        found = answers[place]
+        found = min(answers, key=_rank)
         form, why, notes = found.form, found.why, found.notes
         if reading.why_nothing is not None:
             form, why, notes = "nothing", reading.why_nothing, (*notes, *self._describe_allowed(found, cause, effect))
@@ -313,28 +276,18 @@ class EffectEstimator:
 
     def _write(self, law: Law, cause: str, effect: str, adjust: tuple[str, ...], form: Form) -> PossibleEffect:
         causes, effects = self.schema.columns[cause].labels, self.schema.columns[effect].labels
-        probabilities, contrasts = [], []
-        for a, level in enumerate(causes):
-            variance = law.variance(a)
-            for at, outcome in enumerate(effects):
-                shown = None
-                if not law.hidden[a]:
-                    shown = make_estimate(
-                        float(law.mean[a, at]),
-                        float(variance[at]),
-                        float(law.sampling[a, a, at]),
-                        float(law.noise[a, a, at]),
-                        share=True,
-                    )
-                probabilities.append(Probability(level, outcome, shown))
-        for a, level in enumerate(causes[1:], start=1):
-            value, variance = law.contrast(a, 0)
-            for at, outcome in enumerate(effects):
-                shown = None
-                if not law.hidden[a] and not law.hidden[0]:
-                    sampling, noise = float(law.sampling[a, 0, at]), float(law.noise[a, 0, at])
-                    shown = make_estimate(float(value[at]), float(variance[at]), sampling, noise, share=False)
-                contrasts.append(Contrast(level, causes[0], outcome, shown))
+
+        def show(a: int, b: int, at: int) -> Estimate | None:
+            """Estimate P(effect | do(a)) or, if b is another level, how much larger it is than P(effect | do(b))."""
+            if law.hidden[a] or law.hidden[b]:
+                return None
+            value, variance = (law.mean[a], law.variance(a)) if a == b else law.contrast(a, b)
+            sampling, noise = float(law.sampling[a, b, at]), float(law.noise[a, b, at])
+            return make_estimate(float(value[at]), float(variance[at]), sampling, noise, share=a == b)
+
+        every = list(product(enumerate(causes), enumerate(effects)))
+        probabilities = [Probability(level, outcome, show(a, a, at)) for (a, level), (at, outcome) in every]
+        contrasts = [Contrast(level, causes[0], outcome, show(a, 0, at)) for (a, level), (at, outcome) in every if a]
         notes = [
             f"{cause} = {level} is rarer than its noise shows: nothing is said of it."
             for level, hidden in zip(causes, law.hidden, strict=True)
@@ -357,8 +310,7 @@ def proper_levels(schema: Schema, name: str) -> tuple[str, ...]:
 
 def _rank(answer: PossibleEffect) -> tuple[int, float]:
     """Order answers: exact forms before the additive one, and then the mean variance of contrasts."""
-    forms = {"table": 0, "linear": 0, "additive": 1}
-    widths = [one.estimate.high - one.estimate.low for one in answer.contrasts if one.estimate is not None]
     if answer.form == "additive":
         return 1, float(len(answer.adjust))
-    return forms.get(answer.form, 2), math.fsum(widths) / len(widths) if widths else math.inf
+    widths = [one.estimate.high - one.estimate.low for one in answer.contrasts if one.estimate is not None]
+    return 0 if answer.form in ("table", "linear") else 2, math.fsum(widths) / len(widths) if widths else math.inf

@@ -18,24 +18,20 @@ from dagveil.graphs.adjustment import find_adjustment
 from dagveil.graphs.cpdag import Cpdag, Dag, find_extension, list_by_end, reach, sort_topologically
 from dagveil.graphs.pag import Mark, MixedGraph
 
-MOST_PARENT_SETS: Final = 256
-"""More possible parent sets than this are no answer that anyone could read."""
+MOST_PARENT_SETS: Final = 256  # more possible parent sets than this are no answer that anyone could read
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One way to read the graph around the cause.
+    """One way to read the graph around the cause."""
 
-    - `parents`: the parents of the cause in it; None if the answer holds whatever they are, hidden ones included.
-    - `turned`: undirected edges of the cause, directed as this reading has them.
-    - `adjustment`: sets of columns that identify the effect, the most efficient first; None if the effect is a cause.
-    - `why_nothing`: why the effect is nothing in this reading, whatever the evidence says by itself.
-    """
-
+    # the parents of the cause in it; None if the answer holds whatever they are, hidden ones included
     parents: frozenset[str] | None
-    turned: frozenset[tuple[str, str]]
+    turned: frozenset[tuple[str, str]]  # undirected edges of the cause, directed as this reading has them
+    # sets of columns that identify the effect, the most efficient first; None if the effect is a cause
     adjustment: tuple[frozenset[str], ...] | None
-    why_nothing: str | None = None
+    why_nothing: str | None = None  # why the effect is nothing in this reading, whatever the evidence says by itself
+    dag: Dag | None = None  # a DAG of the class that has these parents; None for a PAG
 
 
 def list_readings(graph: Cpdag, cause: str, effect: str) -> tuple[Reading, ...]:
@@ -54,12 +50,9 @@ def list_readings(graph: Cpdag, cause: str, effect: str) -> tuple[Reading, ...]:
     found = []
     for chosen in _cliques(graph, loose):
         parents = frozenset(known.union(chosen))
-        collides = any(second not in graph.adjacent(first) for first in chosen for second in parents - {first})
-        if collides:
-            continue
-        turned = frozenset(
-            [(other, cause) for other in chosen] + [(cause, other) for other in loose if other not in chosen]
-        )
+        if any(second not in graph.adjacent(first) for first in chosen for second in parents - {first}):
+            continue  # that would be a new collider
+        turned = frozenset((other, cause) if other in chosen else (cause, other) for other in loose)
         pairs = frozenset(pair for pair in graph.undirected if cause not in pair)
         edges = find_extension(graph.nodes, graph.directed | turned, pairs)
         if edges is None:
@@ -106,11 +99,10 @@ def explain_refusal(graph: Cpdag, cause: str, effect: str, adjust: frozenset[str
         if name in (cause, effect):
             return f"{name} is the cause or the effect itself"
     for reading in list_readings(graph, cause, effect):
-        dag = _extend(graph, reading)
-        if reading.adjustment is None or reading.why_nothing is not None:
+        dag = reading.dag
+        if dag is None or reading.adjustment is None or reading.why_nothing is not None:
             continue
-        forbidden = _forbidden(dag, cause, effect) & adjust
-        if forbidden:
+        if forbidden := _forbidden(dag, cause, effect) & adjust:
             name = min(forbidden)
             return f"{name} may lie behind {cause}, on the way to {effect} or beyond: adjusting for it hides the effect"
         if not separates_back_doors(dag, cause, effect, adjust):
@@ -153,33 +145,23 @@ def _cliques(graph: Cpdag, names: list[str]) -> Iterable[tuple[str, ...]]:
         ]
 
 
-def _extend(graph: Cpdag, reading: Reading) -> Dag:
-    pairs = frozenset(pair for pair in graph.undirected if all(frozenset(arc) != pair for arc in reading.turned))
-    edges = find_extension(graph.nodes, graph.directed | reading.turned, pairs)
-    if edges is None:
-        raise GraphError("no DAG has this graph's arrows and lines")
-    return Dag(graph.nodes, edges)
-
-
 def _read(dag: Dag, parents: frozenset[str], turned: frozenset[tuple[str, str]], cause: str, effect: str) -> Reading:
     if effect in parents:
-        return Reading(parents, turned, None, f"{effect} causes {cause}")
+        return Reading(parents, turned, None, f"{effect} causes {cause}", dag)
     if effect not in descendants(dag, cause):
-        return Reading(parents, turned, (parents,), f"no arrows lead from {cause} to {effect}")
-    optimal = find_optimal_set(dag, cause, effect)
-    sets = dict.fromkeys(
-        [optimal, *_pruned(dag, cause, effect, optimal), parents, *_pruned(dag, cause, effect, parents)]
-    )
-    return Reading(parents, turned, tuple(sets))
+        return Reading(parents, turned, (parents,), f"no arrows lead from {cause} to {effect}", dag)
+    whole = (find_optimal_set(dag, cause, effect), parents)
+    sets = dict.fromkeys(some for one in whole for some in (one, _prune(dag, cause, effect, one)))
+    return Reading(parents, turned, tuple(sets), None, dag)
 
 
-def _pruned(dag: Dag, cause: str, effect: str, adjust: frozenset[str]) -> list[frozenset[str]]:
+def _prune(dag: Dag, cause: str, effect: str, adjust: frozenset[str]) -> frozenset[str]:
     """Return a smallest subset, found by leaving out one column after the other, that still identifies the effect."""
     kept = adjust
     for name in sorted(adjust):
         if separates_back_doors(dag, cause, effect, kept - {name}):
             kept -= {name}
-    return [kept]
+    return kept
 
 
 def find_optimal_set(dag: Dag, cause: str, effect: str) -> frozenset[str]:
@@ -187,8 +169,7 @@ def find_optimal_set(dag: Dag, cause: str, effect: str) -> frozenset[str]:
 
     It is the same in every DAG with the same parents of the cause, and no other set has a smaller variance.
     """
-    between = _between(dag, cause, effect)
-    around = frozenset(parent for node in between for parent in dag.parents(node))
+    around = frozenset(parent for node in _between(dag, cause, effect) for parent in dag.parents(node))
     return around - _forbidden(dag, cause, effect)
 
 
@@ -198,8 +179,7 @@ def descendants(dag: Dag, node: str) -> frozenset[str]:
 
 
 def _between(dag: Dag, cause: str, effect: str) -> frozenset[str]:
-    below = descendants(dag, cause)
-    return frozenset(node for node in below if node == effect or effect in descendants(dag, node))
+    return frozenset(x for x in descendants(dag, cause) if x == effect or effect in descendants(dag, x))
 
 
 def _forbidden(dag: Dag, cause: str, effect: str) -> frozenset[str]:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.effects.components import Components
+from dagveil.evidence.graphical_model import project
 
 Floats = NDArray[np.float64]
 
-HIDDEN = 3.0
-"""A level of the cause is hidden if its rows are fewer than this many deviations of their noise."""
-
-FEW = 5.0
-"""Rows of a stratum at a level of the cause below which it is thin, besides the same deviations of noise."""
+HIDDEN = 3.0  # A level of the cause is hidden if its rows are fewer than this many deviations of their noise
+FEW = 5.0  # rows of a stratum at a level of the cause below which it is thin, besides the same deviations of noise
 
 LEAST_SPREAD, TYPICAL_SPREAD, MOST_SPREAD = 0.02, 0.1, 0.5
 """How far strata may differ, as a share of p(1 − p): at least, about, and at most: a Beta law of weight 1."""
@@ -33,20 +32,16 @@ UNKNOWN_SPREAD = 1.0 / 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """P(effect | do(cause)), levels of the cause by levels of the effect, with the covariance of all its entries.
-
-    - `sampling`, `noise`, `left_out`: the parts of the variance of each contrast between levels of the cause; see
-      `contrast`. All have the shape (levels of the cause, its levels, levels of the effect).
-    - `hidden`: levels of the cause that noise hides.
-    - `thin`: share of the rows whose stratum has next to no rows at a level of the cause.
-    """
+    """P(effect | do(cause)), levels of the cause by levels of the effect, with the covariance of all its entries."""
 
     mean: Floats
+    # `sampling`, `noise`, `left_out`: the parts of the variance of each contrast between levels of the cause; see
+    # `contrast`. All have the shape (levels of the cause, its levels, levels of the effect).
     sampling: Floats
     noise: Floats
     left_out: Floats
-    hidden: NDArray[np.bool_]
-    thin: Floats
+    hidden: NDArray[np.bool_]  # levels of the cause that noise hides
+    thin: Floats  # share of the rows whose stratum has next to no rows at a level of the cause
 
     def variance(self, level: int) -> Floats:
         """Return the variance of P(effect | do(level)) for every level of the effect."""
@@ -54,20 +49,17 @@ class Law:
 
     def contrast(self, level: int, other: int) -> tuple[Floats, Floats]:
         """Return how much larger P(effect | do(level)) is than P(effect | do(other)), and the variance of that."""
-        return self.mean[level] - self.mean[other], np.asarray(
-            (self.sampling + self.noise + self.left_out)[level, other]
-        )
+        variance = self.sampling + self.noise + self.left_out
+        return self.mean[level] - self.mean[other], np.asarray(variance[level, other])
 
 
 def estimate_law(parts: Components, cause: str, effect: str, adjust: Sequence[str]) -> Law:
     """Estimate the law of the effect under every level of the cause, adjusting for these columns."""
     names = (cause, effect, *adjust)
     table = parts.table(names)
-    r, s = table.shape[:2]
+    shape, (r, s) = table.shape, table.shape[:2]
     cells = table.reshape(r, s, -1)
-    rows = max(float(cells.sum()), 1.0)
-    by_level = cells.sum(axis=(1, 2))
-    shape = table.shape
+    rows, by_level = max(float(cells.sum()), 1.0), cells.sum(axis=(1, 2))
     noise_of_level = np.sqrt([_noise(parts, names, shape, _only(shape, level)) for level in range(r)])
     hidden = by_level < np.maximum(HIDDEN * noise_of_level, 1.0)
     weights = project(cells.sum(axis=(0, 1)), rows) / rows
@@ -81,8 +73,7 @@ def estimate_law(parts: Components, cause: str, effect: str, adjust: Sequence[st
     noise = np.full_like(m, cell_noise * s)
     t = _spread_of_strata(excess, m, h, noise, hidden)
     pull = m * t * h / np.maximum(m**2 * t * h + m * h + noise, 1e-12)
-    inside = base[:, :, None] + pull[:, None, :] * excess
-    inside = np.maximum(inside, 0.0)
+    inside = np.maximum(base[:, :, None] + pull[:, None, :] * excess, 0.0)
     inside = inside / np.maximum(inside.sum(axis=1, keepdims=True), 1e-12)
     kept = pull * m
     mean = (inside * weights).sum(axis=2)
@@ -94,16 +85,13 @@ def estimate_law(parts: Components, cause: str, effect: str, adjust: Sequence[st
     thin = (weights * few).sum(axis=1)
     gradients = _gradients(inside, base, weights, pull, kept, by_level, rows, mean)
     positive = project(cells.reshape(-1), rows).reshape(cells.shape)
-    sampling = np.zeros((r, r, s))
-    noisy = np.zeros((r, r, s))
-    lost = np.zeros((r, r, s))
-    for a in range(r):
-        for b in range(a, r):
-            for at in range(s):
-                g = gradients[a, at] if a == b else gradients[a, at] - gradients[b, at]
-                sampling[a, b, at] = sampling[b, a, at] = float((positive * g**2).sum())
-                noisy[a, b, at] = noisy[b, a, at] = _noise(parts, names, shape, g)
-            lost[a, b] = lost[b, a] = left[a] if a == b else left[a] + left[b]
+    sampling, noisy, lost = np.zeros((3, r, r, s))
+    for a, b in combinations_with_replacement(range(r), 2):
+        for at in range(s):
+            g = gradients[a, at] if a == b else gradients[a, at] - gradients[b, at]
+            sampling[a, b, at] = sampling[b, a, at] = float((positive * g**2).sum())
+            noisy[a, b, at] = noisy[b, a, at] = _noise(parts, names, shape, g)
+        lost[a, b] = lost[b, a] = left[a] if a == b else left[a] + left[b]
     return Law(mean, sampling, noisy, lost, hidden, thin)
 
 
@@ -130,14 +118,6 @@ def _gradients(
             g[a] -= outer * base[a, at]
             g += (inside[a, at] - mean[a, at])[None, None, :] / rows
     return found
-
-
-def project(values: Floats, total: float) -> Floats:
-    """Return the nearest numbers, none below 0, with this sum: noise neither makes negative rows nor adds any."""
-    ordered = np.sort(values)[::-1]
-    above = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
-    last = int(np.flatnonzero(ordered > above)[-1])
-    return np.asarray(np.maximum(values - above[last], 0.0))
 
 
 def _spread_of_strata(excess: Floats, m: Floats, h: Floats, noise: Floats, hidden: NDArray[np.bool_]) -> float:

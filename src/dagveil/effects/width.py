@@ -16,8 +16,9 @@ from dagveil.effects.answer import COVERED
 from dagveil.effects.components import Components
 from dagveil.effects.estimate import MOST_CELLS, proper_levels
 from dagveil.effects.parents import check_pair
-from dagveil.effects.tables import estimate_law, project
+from dagveil.effects.tables import estimate_law
 from dagveil.errors import MethodError
+from dagveil.evidence.graphical_model import project
 from dagveil.privacy.budget import Amount, Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.privacy.mechanisms.gaussian import FINE_DEVIATION, deviation_for
@@ -27,9 +28,7 @@ from dagveil.statistics.contingency import counts_sensitivity, counts_squared_se
 
 Floats = NDArray[np.float64]
 
-EPSILONS: Final = (1e-4, 100.0)
-"""The least and the largest ε that are looked at."""
-
+EPSILONS: Final = (1e-4, 100.0)  # the least and the largest ε that are looked at
 PLANNED = "Before a row is read, all levels count as equally frequent; rare levels need more."
 
 
@@ -132,14 +131,13 @@ def find_epsilon(forecast: Callable[[float], float], width: float, rows: float) 
     low, high = EPSILONS
     least = forecast(high)
     if least > width:
-        if not math.isfinite(least):
-            return Wanted(None, width, "a level of the cause is too rare to be told from noise")
-        return Wanted(
-            None,
-            width,
-            f"even without noise the interval would be about {least:.2g} wide with {rows:.0f} rows; it would take "
-            f"about {rows * (least / width) ** 2:.0f} rows",
-        )
+        reason = "a level of the cause is too rare to be told from noise"
+        if math.isfinite(least):
+            reason = (
+                f"even without noise the interval would be about {least:.2g} wide with {rows:.0f} rows; it would take "
+                f"about {rows * (least / width) ** 2:.0f} rows"
+            )
+        return Wanted(None, width, reason)
     for _ in range(40):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if forecast(middle) <= width else (middle, high)

@@ -17,8 +17,8 @@ Graph: TypeAlias = Dag | Cpdag | MixedGraph
 class SkeletonRates:
     """Rates of a found skeleton against the true one.
 
-    A rate without cases is the rate of a search that made no such mistake: precision, recall, tpr and tdr are 1,
-    fpr and omission are 0. So two empty graphs agree perfectly; nothing found where there is something has precision 1,
+    A rate without cases is the rate of a search that made no such mistake: precision and recall are 1, fpr and
+    omission are 0. So two empty graphs agree perfectly; nothing found where there is something has precision 1,
     recall 0 and F1 0.
     """
 
@@ -29,12 +29,12 @@ class SkeletonRates:
 
     @property
     def precision(self) -> float:
-        """Share of the found edges that are true."""
+        """Share of the found edges that are true: also the true discovery rate."""
         return rate(self.hits, self.hits + self.extra, empty=1.0)
 
     @property
     def recall(self) -> float:
-        """Share of the true edges that are found."""
+        """Share of the true edges that are found: also the true positive rate."""
         return rate(self.hits, self.hits + self.missed, empty=1.0)
 
     @property
@@ -43,19 +43,9 @@ class SkeletonRates:
         return rate(2 * self.hits, 2 * self.hits + self.extra + self.missed, empty=1.0)
 
     @property
-    def tpr(self) -> float:
-        """True positive rate: another name of the recall."""
-        return self.recall
-
-    @property
     def fpr(self) -> float:
         """False positive rate: share of the absent edges that are found."""
         return rate(self.extra, self.extra + self.absent, empty=0.0)
-
-    @property
-    def tdr(self) -> float:
-        """True discovery rate: another name of the precision."""
-        return self.precision
 
     @property
     def omission(self) -> float:
@@ -153,8 +143,7 @@ def cpdag_shd(found: Cpdag, truth: Cpdag) -> int:
     when it is directed in opposite ways.
     """
     check_same_nodes(found, truth)
-    turned = {frozenset(arc) for arc in found.directed ^ truth.directed}
-    return len(turned | (found.undirected ^ truth.undirected))
+    return len({frozenset(arc) for arc in found.directed ^ truth.directed} | found.undirected ^ truth.undirected)
 
 
 class Reading(enum.Enum):

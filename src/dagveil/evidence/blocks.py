@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dagveil.data.mixed import INDICATOR
 from dagveil.evidence.covariance import group_known, merge_matrix
 from dagveil.evidence.moments import centre_moments, draw_symmetric
+from dagveil.evidence.wald import find_root
 from dagveil.privacy.release import NoisyFeatureMoments, NoisyMixedMoments, NoisyPairMoments
 
 Floats = NDArray[np.float64]
@@ -23,47 +24,36 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixedCovariance:
-    """Covariance of blocks, with what is needed to know its noise.
-
-    - `sizes`: coordinates of each column, levels kept less one or features; these stand together.
-    - `lift`: how released coordinates make these, shape (coordinates, released ones).
-    - `matrix`: noisy covariance, centred and divided by the number of rows; a column with levels has that of its shares
-      with itself.
-    - `means`: noisy means, before levels are centred, divided by the constant: how the noise of the constant's row
-      enters.
-    - `shares`: shares of the levels that are kept, the dropped one last; None for numbers.
-    - `share_noise`: variance that noise gives each of these shares; None for numbers.
-    - `deviation`: deviation of the noise off the diagonal of the released matrix, divided by the number of rows.
-    - `noise`: variance of the noise in the block of two columns before centring, divided by n², shape (d, d).
-    - `groups`: the kept level of each declared level, −1 for missing values that are left out; None for numbers.
-    - `lost`: 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known.
-    """
+    """Covariance of blocks, with what is needed to know its noise."""
 
     columns: tuple[str, ...]
-    sizes: tuple[int, ...]
-    lift: Floats
+    sizes: tuple[int, ...]  # coordinates of each column, levels kept less one or features; these stand together
+    lift: Floats  # how released coordinates make these, shape (coordinates, released ones)
+    # noisy covariance, centred and divided by the number of rows; a column with levels has that of its shares with
+    # itself
     matrix: Floats
+    # noisy means, before levels are centred, divided by the constant: how the noise of the constant's row enters
     means: Floats
-    shares: tuple[Floats | None, ...]
-    share_noise: tuple[Floats | None, ...]
-    deviation: float
-    noise: Floats
+    shares: tuple[Floats | None, ...]  # shares of the levels that are kept, the dropped one last; None for numbers
+    share_noise: tuple[Floats | None, ...]  # variance that noise gives each of these shares; None for numbers
+    deviation: float  # deviation of the noise off the diagonal of the released matrix, divided by the number of rows
+    noise: Floats  # variance of the noise in the block of two columns before centring, divided by n², shape (d, d)
     constant: float
     n_rows: float
+    # the kept level of each declared level, −1 for missing values that are left out; None for numbers
     groups: tuple[NDArray[np.intp] | None, ...]
+    # 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known
     lost: Floats | None = None
 
     @property
     def places(self) -> list[slice]:
         """Where the coordinates of each column stand."""
-        ends = np.cumsum([0, *self.sizes]).tolist()
-        return [slice(start, stop) for start, stop in pairwise(ends)]
+        return [slice(start, stop) for start, stop in pairwise(np.cumsum([0, *self.sizes]).tolist())]
 
     def redraw(self, rng: np.random.Generator) -> MixedCovariance:
         """Return a copy with fresh noise and fresh sampling around the estimate."""
         size = len(self.matrix)
-        values, vectors = np.linalg.eigh(self.matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = find_root(self.matrix)
         noise = draw_symmetric(rng, self.lift.shape[1] + 1)
         ahead = self.lift @ noise[0, 1:]
         across = np.outer(self.means, ahead)
@@ -75,23 +65,19 @@ class MixedCovariance:
         if self.lost is not None:
             moved += np.sqrt(self.lost)[of[:, None], of] * self._whole(draw_symmetric(rng, size))
         drawn = root @ rng.standard_normal(size) / np.sqrt(self.n_rows) + self.deviation / self.constant * ahead
-        shares: list[Floats | None] = []
-        for place, old, variance in zip(self.places, self.shares, self.share_noise, strict=True):
-            if old is None or variance is None:
-                shares.append(None)
-                continue
-            step = drawn[place]
-            new = _floor_shares(old + np.append(step, -step.sum()), variance, self.n_rows)
-            moved[place, place] = _share_covariance(new)
-            shares.append(new)
+        shares = list(self.shares)
+        for column, (place, old, variance) in enumerate(zip(self.places, shares, self.share_noise, strict=True)):
+            if old is not None and variance is not None:
+                step = drawn[place]
+                shares[column] = new = _floor_shares(old + np.append(step, -step.sum()), variance, self.n_rows)
+                moved[place, place] = _share_covariance(new)
         return replace(self, matrix=moved, shares=tuple(shares))
 
     def _whole(self, white: Floats) -> Floats:
         """Give whitened blocks the scale of their columns."""
         root = np.zeros_like(white)
         for place in self.places:
-            values, vectors = np.linalg.eigh(self.matrix[place, place])
-            root[place, place] = vectors * np.sqrt(np.maximum(values, 0.0))
+            root[place, place] = find_root(self.matrix[place, place])
         return np.asarray(root @ white @ root.T)
 
     def shrunk(self, kept: Floats) -> MixedCovariance:
@@ -128,7 +114,7 @@ def covariance_from_mixed(
     for place, column in enumerate(wanted):
         name, inside = release.columns[column], slice(starts[column], starts[column + 1])
         left_out = name in pairwise
-        share, noise, group = None, None, None
+        share = noise = group = None
         if column >= len(release.levels):
             width = inside.stop - inside.start
             lift = np.zeros((width - (left_out and name in release.marked), len(matrix)))
@@ -227,19 +213,9 @@ def feature_covariance(
     - `deviation`: of the noise in an off-diagonal entry before centring, in the units of the matrix.
     """
     none, d = (None,) * len(columns), len(columns)
+    noise, lift = np.full((d, d), deviation**2), np.eye(d * degree)
     return MixedCovariance(
-        columns=columns,
-        sizes=(degree,) * d,
-        lift=np.eye(d * degree),
-        matrix=matrix,
-        means=means,
-        shares=none,
-        share_noise=none,
-        deviation=deviation,
-        noise=np.full((d, d), deviation**2),
-        constant=1.0,
-        n_rows=n_rows,
-        groups=none,
+        columns, (degree,) * d, lift, matrix, means, none, none, deviation, noise, 1.0, n_rows, groups=none
     )
 
 

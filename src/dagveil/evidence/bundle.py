@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.blocks import covariance_from_features, covariance_from_mixed
 from dagveil.evidence.covariance import covariance_from_tables
+from dagveil.evidence.estimates import TableEstimate, TableOne, estimate_columns, estimate_table
 from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.mixed import FeatureEvidence, MixedEvidence
@@ -25,16 +26,14 @@ from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.evidence.tables import (
     NoisyTable,
-    add_total,
-    combine,
-    combine_each,
-    join_margins,
+    ReleasedTables,
+    combine_alike,
     join_pairs,
-    read_tables,
+    join_released,
     two_way_margins,
 )
 from dagveil.evidence.triples import TripleEvidence
-from dagveil.files import Document, encode_json
+from dagveil.files import Document, SavedRecord, encode_json
 from dagveil.privacy.receipt import Receipt, check_receipt, check_summary
 from dagveil.privacy.release import (
     NoisyCounts,
@@ -48,11 +47,7 @@ from dagveil.privacy.release import (
 )
 from dagveil.text import write_html_lines
 
-if TYPE_CHECKING:
-    from dagveil.evidence.estimates import TableEstimate, TableOne
-
-AUTO = "auto"
-"""Stands for a method where one may be chosen."""
+AUTO = "auto"  # stands for a method where one may be chosen
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -63,52 +58,16 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The method that public facts chose.
-
-    - `candidates`: what was tried, best first; empty if nothing was.
-    - `left_out`: methods that fit the schema but would have taken too long to run_trial.
-    - `rows`, `models`, `seed`: rows of each synthetic table, how many there were, and their public seed.
-    """
+    """The method that public facts chose."""
 
     method: str
     why: str
-    candidates: tuple[Candidate, ...] = ()
-    left_out: tuple[str, ...] = ()
+    candidates: tuple[Candidate, ...] = ()  # what was tried, best first; empty if nothing was
+    left_out: tuple[str, ...] = ()  # methods that fit the schema but would have taken too long to run_trial
+    # `rows`, `models`, `seed`: rows of each synthetic table, how many there were, and their public seed
     rows: int = 0
     models: int = 0
     seed: int = 0
-
-
-def pair_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTable]:
-    """Combine every release that tells something about a pair, margins of triples included, into one table per pair."""
-    found: dict[frozenset[str], list[NoisyTable]] = {}
-    for margin in two_way_margins(tables):
-        found.setdefault(frozenset(margin.columns), []).append(margin)
-    return dict(zip(found, combine_each(list(found.values())), strict=True))
-
-
-def triple_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTable]:
-    """Combine the releases of each triple."""
-    found: dict[frozenset[str], list[NoisyTable]] = {}
-    for table in tables:
-        if len(table.columns) == 3:
-            found.setdefault(frozenset(table.columns), []).append(table)
-    return dict(zip(found, combine_each(list(found.values())), strict=True))
-
-
-def _centre(table: NoisyTable) -> NoisyTable:
-    """Return the interaction of a pair table; `variance` is that of its directions already."""
-    counts = table.counts - table.counts.mean(axis=0, keepdims=True)
-    return NoisyTable(table.columns, counts - counts.mean(axis=1, keepdims=True), table.variance)
-
-
-def join_released(
-    tables: Sequence[NoisyTable], interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]
-) -> dict[frozenset[str], NoisyTable]:
-    """Return one table per pair from margins that were measured on their own and all that tells of interactions."""
-    of_two = [table for table in interactions if len(table.columns) == 2]
-    centred = pair_tables([*of_two, *(_centre(margin) for margin in two_way_margins(tables))])
-    return {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
 
 
 def marginal_evidence(
@@ -120,15 +79,16 @@ def marginal_evidence(
 ) -> PairEvidence:
     """Build the evidence that these tables carry.
 
-    - `columns`: the columns, in the order wanted; each must stand in at least one pair table.
+    - `columns`: in the order wanted; each must stand in at least one pair table.
     - `tables`: tables of two or three columns with noise in every cell, in any number and order.
     - `interactions`, `singles`: centred counts of pairs and triples, and the margins that they share, if these were
       measured on their own. Then tables, too, tell about pairs by their interactions only: margins have one noise,
       which is not averaged away twice.
     - `pairwise`: columns whose last level, missing values, is left out of every table.
     """
-    pairs = pair_tables(tables) if singles is None else join_released(tables, interactions, singles)
-    covered = {name for pair in pairs for name in pair}
+    # margins of triples tell about pairs, too
+    pairs = combine_alike(two_way_margins(tables)) if singles is None else join_released(tables, interactions, singles)
+    covered = frozenset().union(*pairs)
     if missing := [name for name in columns if name not in covered]:
         raise EvidenceError(f"no released table holds the columns {', '.join(missing)}; measure them first")
     ordered = {(table.columns[0], table.columns[1]): table for table in pairs.values()}
@@ -137,54 +97,41 @@ def marginal_evidence(
         covariance = covariance.filled(implied_blocks(PairEvidence(covariance)))
     of_three = [table for table in interactions if len(table.columns) == 3]
     joined = [] if singles is None else join_pairs(of_three, pairs, singles)
-    triples = triple_tables([*tables, *joined])
+    triples = combine_alike(table for table in (*tables, *joined) if len(table.columns) == 3)
     return TripleEvidence(covariance, triples, pairs) if triples else PairEvidence(covariance)
 
 
-EVIDENCE_FORMAT = "dagveil-evidence"
-EVIDENCE_VERSION = 2
-"""Version of the JSON; readers refuse newer ones."""
+EVIDENCE_VERSION = 2  # version of the JSON; readers refuse newer ones
 
 
-_LARGEST: Final = 2**100
-"""Released integers are smaller: those of one site fit into 64 bits, and sites are few."""
-
+_LARGEST: Final = 2**100  # released integers are smaller: those of one site fit into 64 bits, and sites are few
 _MOST_BITS: Final = 40
 _MOST_EXPONENTS: Final = 4096
 _BASES: Final = frozenset(basis.value for basis in Basis)
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """One step of the plan: what was measured, with which share of the budget, and why.
-
-    `noise_sd` is the deviation of the noise, in rows for tables of counts and in scaled units for moments.
-    """
+    """One step of the plan: what was measured, with which share of the budget, and why."""
 
     stage: str
     tables: int
     cells: int
     share: float
-    noise_sd: float
+    noise_sd: float  # deviation of the noise, in rows for tables of counts and in scaled units for moments
     why: str
 
 
 class Study(msgspec.Struct, frozen=True):
-    """The public plan that several custodians agreed on.
-
-    - `after`: digest of the plan of the first round, if this is the second one alone.
-    """
+    """The public plan that several custodians agreed on."""
 
     name: str
     plan: str
     sites: tuple[str, ...]
-    after: str | None = None
+    after: str | None = None  # digest of the plan of the first round, if this is the second one alone
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one site put into evidence.
-
-    - `release`: digest of what the site released.
-    """
+    """What one site put into evidence; `release` is the digest of what it released."""
 
     site: str
     release: str
@@ -192,7 +139,7 @@ class Part(msgspec.Struct, frozen=True):
     receipt: Receipt
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(SavedRecord, frozen=True):
     """What `measure` released, with its receipt.
 
     `study` and `parts` are for evidence that follows an agreed plan: one part for each site's release in it.
@@ -230,23 +177,15 @@ class Evidence(msgspec.Struct, frozen=True):
 
         They come from whatever was released: tables of these columns or of more, or interactions and margins.
         """
-        from dagveil.evidence.estimates import estimate_table  # it reads releases with what stands above
-
         return estimate_table(self.schema, self.releases, columns)
 
     def table_one(self) -> TableOne:
         """Return what is known of each column by itself: counts of levels, or mean and deviation."""
-        from dagveil.evidence.estimates import estimate_columns
-
         return estimate_columns(self.schema, self.releases)
 
     def to_json(self) -> str:
         """Write the evidence as JSON."""
         return _DOCUMENT.write(self).decode()
-
-    def save(self, path: str | Path) -> None:
-        """Write the evidence to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:
         """Show in a notebook what was released about each column, and what is promised."""
@@ -269,30 +208,21 @@ def independence_from(
 
     Of `pairwise` columns missing values, the last level or the indicator, are left out of whatever they stand in.
     """
-    features = [release for release in releases if isinstance(release, NoisyFeatureMoments)]
-    if features:
+    if features := [release for release in releases if isinstance(release, NoisyFeatureMoments)]:
         return FeatureEvidence(covariance_from_features(features[-1]))
-    mixed = [release for release in releases if isinstance(release, NoisyMixedMoments)]
-    if mixed:
+    if mixed := [release for release in releases if isinstance(release, NoisyMixedMoments)]:
         again = [release for release in releases if isinstance(release, NoisyPairMoments)]
         return MixedEvidence(covariance_from_mixed(mixed[-1], columns, again, pairwise))
-    moments = [release for release in releases if isinstance(release, NoisyMoments)]
-    if moments:
+    if moments := [release for release in releases if isinstance(release, NoisyMoments)]:
         return MomentEvidence(covariance_from_moments(moments[-1]))
-    counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
-    tables = [table for table in counts if table.columns]
-    totals = [table for table in counts if not table.columns]
-    centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
-    if len(tables) == 1 and not centred and set(tables[0].columns) == set(columns):
-        return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None, pairwise)
-    contrasts = [table for table in centred if len(table.columns) == 1]
-    singles = add_total(contrasts, combine(totals)) if contrasts else {}
-    interactions = [table for table in centred if len(table.columns) > 1]
+    released = ReleasedTables(releases)
+    tables = released.tables
+    if len(tables) == 1 and not released.centred and set(tables[0].columns) == set(columns):
+        return JointEvidence(tables[0].margin(columns), released.rows, pairwise)
+    interactions = [table for table in released.centred if len(table.columns) > 1]
     covered = {name for table in (*tables, *interactions) for name in table.columns}
-    if not covered:
-        return None
     kept = [name for name in columns if name in covered]
-    return marginal_evidence(kept, tables, interactions, singles or None, pairwise)
+    return marginal_evidence(kept, tables, interactions, released.singles or None, pairwise) if covered else None
 
 
 def check_receipts(receipt: Receipt, parts: tuple[Part, ...], *, asked: bool = True) -> None:
@@ -329,10 +259,8 @@ def _check_evidence(evidence: Evidence) -> None:
 
 def _check_pairs(again: NoisyPairMoments, releases: Sequence[Release]) -> None:
     """Refuse blocks of pairs that are not blocks of the matrix they belong to."""
-    sizes: dict[str, int] = {}
-    for release in releases:
-        if isinstance(release, NoisyMixedMoments):
-            sizes = dict(zip(release.columns, (*release.sizes, *release.features), strict=True))
+    mixed = [release for release in releases if isinstance(release, NoisyMixedMoments)][-1:]
+    sizes = {name: size for one in mixed for name, size in zip(one.columns, (*one.sizes, *one.features), strict=True)}
     shapes = tuple((sizes.get(x, 0), sizes.get(y, 0)) for x, y in again.pairs)
     if shapes != again.shapes or any(x == y for x, y in again.pairs):
         raise EvidenceError("this evidence is damaged: pairs do not fit their matrix; release it again")
@@ -346,42 +274,37 @@ def check_stages(plan: tuple[Stage, ...]) -> None:
 
 def _check_release(release: Release, schema: Schema) -> None:
     """Refuse a release whose numbers do not fit its own shape or the schema."""
+
+    def fit_levels(names: tuple[str, ...], levels: tuple[int, ...]) -> bool:
+        return [schema.columns[name].n_levels if name in schema.columns else None for name in names] == list(levels)
+
     columns = (release.column,) if isinstance(release, NoisyMagnitudes) else release.columns
     variances = [release.variance]
     if isinstance(release, NoisyCounts | NoisyInteractions):
-        fits = len(release.values) == math.prod(release.shape) and len(release.shape) == len(columns)
-        fits = fits and all(
-            name in schema.columns and schema.columns[name].n_levels == levels
-            for name, levels in zip(columns, release.shape, strict=True)
-        )
+        fits = len(release.values) == math.prod(release.shape) and fit_levels(columns, release.shape)
         fits = fits and 0 < release.lattice <= _LARGEST
-    elif isinstance(release, NoisyMoments | NoisyFeatureMoments):
-        degree = release.degree if isinstance(release, NoisyFeatureMoments) else 1
-        widths = release.reaches if isinstance(release, NoisyFeatureMoments) else release.spreads
-        size = len(columns) * degree + 1
-        fits = len(release.values) == size * (size + 1) // 2 and degree > 0 and release.constant > 0
-        fits = fits and len(columns) == len(release.centers) == len(widths) and min(widths, default=1.0) > 0
-        fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
-        fits = fits and (not isinstance(release, NoisyFeatureMoments) or release.basis in _BASES)
-        variances.append(release.diagonal_variance)
-    elif isinstance(release, NoisyMixedMoments):
-        fits = len(release.values) == release.size * (release.size + 1) // 2 and release.constant > 0
-        fits = fits and len(release.levels) == len(release.sizes) == len(release.steps)
-        fits = fits and all(
-            name in schema.columns and schema.columns[name].n_levels == levels and step > 0
-            for name, levels, step in zip(release.levels, release.sizes, release.steps, strict=True)
-        )
-        fits = fits and len(release.numbers) == len(release.centers) == len(release.widths) == len(release.degrees)
-        fits = fits and min(release.widths, default=1.0) > 0 and min(release.degrees, default=1) > 0
-        fits = fits and set(release.marked) <= set(release.numbers)
-        fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
-        variances.append(release.diagonal_variance)
     elif isinstance(release, NoisyPairMoments):
         fits = len(release.pairs) == len(release.shapes) > 0 and min(map(min, release.shapes)) > 0
         fits = fits and len(release.values) == sum(map(math.prod, release.shapes)) and 0 <= release.bits <= _MOST_BITS
-    else:
+    elif isinstance(release, NoisyMagnitudes):
         fits = len(release.values) > 0 and 0 < release.lattice <= _LARGEST
         fits = fits and abs(release.first_exponent) + len(release.values) <= _MOST_EXPONENTS
+    else:
+        numbers, size = columns, len(columns) + 1
+        if isinstance(release, NoisyMixedMoments):
+            numbers, size, widths, degrees = release.numbers, release.size, release.widths, release.degrees
+            fits = fit_levels(release.levels, release.sizes) and len(release.levels) == len(release.steps)
+            fits = fits and min(release.steps, default=1) > 0 and set(release.marked) <= set(numbers)
+            fits = fits and len(numbers) == len(degrees)
+        elif isinstance(release, NoisyFeatureMoments):
+            size, widths, degrees = len(columns) * release.degree + 1, release.reaches, (release.degree,)
+            fits = release.basis in _BASES
+        else:
+            widths, degrees, fits = release.spreads, (), True
+        fits = fits and len(release.values) == size * (size + 1) // 2 and min(degrees, default=1) > 0
+        fits = fits and len(numbers) == len(release.centers) == len(widths) and min(widths, default=1.0) > 0
+        fits = fits and 0 <= release.bits <= _MOST_BITS and release.constant > 0 and release.radius_squared > 0
+        variances.append(release.diagonal_variance)
     fits = fits and len(set(columns)) == len(columns) and all(name in schema.columns for name in columns)
     # a number of rows that is public has no noise
     public = release.variance == 0 and isinstance(release, NoisyCounts) and not columns
@@ -395,7 +318,7 @@ def _check_release(release: Release, schema: Schema) -> None:
 
 _DOCUMENT = Document(
     Evidence,
-    EVIDENCE_FORMAT,
+    "dagveil-evidence",
     EVIDENCE_VERSION,
     "dagveil evidence",
     "an evidence.json",
@@ -414,4 +337,4 @@ def evidence_from_json(text: str | bytes) -> Evidence:
 
 def load_evidence(path: str | Path) -> Evidence:
     """Read evidence from a file."""
-    return evidence_from_json(_DOCUMENT.load(path))
+    return _DOCUMENT.open(path)

@@ -23,59 +23,43 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.tables import NoisyTable
+from dagveil.evidence.tables import NoisyTable, group
+from dagveil.evidence.wald import find_root
 
 Floats = NDArray[np.float64]
 
-NEXT_TO_NOTHING = 0.05
-"""Share of a column's variance that another may leave open and still determine it."""
-
-HIDDEN = 3.0
-"""Noise hides a level whose count is below this many deviations of it."""
-
-LEVELS_KEPT = 12
-"""Levels of one column that a test keeps apart; rarer ones are merged, since each costs a row of noise."""
+NEXT_TO_NOTHING = 0.05  # share of a column's variance that another may leave open and still determine it
+HIDDEN = 3.0  # noise hides a level whose count is below this many deviations of it
+LEVELS_KEPT = 12  # levels of one column that a test keeps apart; rarer ones are merged, since each costs a row of noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneHotCovariance:
-    """Whitened covariance blocks, padded to one size.
-
-    - `size`: number of kept levels minus one, per column; blocks are padded beyond it.
-    - `blocks`: K, shape (d, d, m, m), whitened; K[i, i] is the identity.
-    - `spread`: R, shape (d, m, m): how noise of a pair's table shows in the column's direction, whitened, zero in the
-      padding.
-    - `table_spread`: the same for a table with noise in every cell, as three-way tables have it.
-    - `shift`: l, shape (d, m); zero where tables have noise in every cell, and margins none of their own.
-    - `noise`: V, shape (d, d): variance of one cell's noise divided by n²; infinite where nothing is known of a pair.
-    - `measured`: pairs whose table was released, shape (d, d).
-    - `shared_noise`: variance of margin noise that all blocks of a column share, divided by n², shape (d,).
-    - `total_noise`: the same for the number of rows, which all blocks share.
-    - `margin_noise`: variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is
-      the last.
-    - `probabilities`: shape (d, m + 1), dropped level last, zero in the padding.
-    - `whitener`, `root`: shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's
-      own covariance.
-    - `groups`: for each column the kept level of each declared level; −1 for missing values that are left out.
-    - `lost`: 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known.
-    """
+    """Whitened covariance blocks, padded to one size."""
 
     columns: tuple[str, ...]
-    size: NDArray[np.intp]
-    blocks: Floats
+    size: NDArray[np.intp]  # number of kept levels minus one, per column; blocks are padded beyond it
+    blocks: Floats  # K, shape (d, d, m, m), whitened; K[i, i] is the identity
+    # R, shape (d, m, m): how noise of a pair's table shows in the column's direction, whitened, zero in the padding
     spread: Floats
-    table_spread: Floats
-    shift: Floats
+    table_spread: Floats  # the same for a table with noise in every cell, as three-way tables have it
+    shift: Floats  # l, shape (d, m); zero where tables have noise in every cell, and margins none of their own
+    # V, shape (d, d): variance of one cell's noise divided by n²; infinite where nothing is known of a pair
     noise: Floats
-    measured: NDArray[np.bool_]
-    shared_noise: Floats
-    total_noise: float
+    measured: NDArray[np.bool_]  # pairs whose table was released, shape (d, d)
+    shared_noise: Floats  # variance of margin noise that all blocks of a column share, divided by n², shape (d,)
+    total_noise: float  # the same for the number of rows, which all blocks share
+    # variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is the last
     margin_noise: Floats
-    probabilities: Floats
+    probabilities: Floats  # shape (d, m + 1), dropped level last, zero in the padding
+    # `whitener`, `root`: shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's
+    # own covariance
     whitener: Floats
     root: Floats
+    # for each column the kept level of each declared level; −1 for missing values that are left out
     groups: tuple[NDArray[np.intp], ...]
     n_rows: float
+    # 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known
     lost: Floats | None = None
 
     @property
@@ -85,8 +69,7 @@ class OneHotCovariance:
 
     def filled(self, implied: Floats) -> OneHotCovariance:
         """Return a copy with these blocks for pairs that were not measured, as noisy as measured ones mostly are."""
-        d = len(self.columns)
-        measured = self.measured & ~np.eye(d, dtype=bool)
+        measured = self.measured & ~np.eye(len(self.columns), dtype=bool)
         noise = np.where(self.measured, self.noise, np.median(self.noise[measured]))
         blocks = np.where(self.measured[:, :, None, None], self.blocks, implied)
         return replace(self, blocks=blocks, noise=noise)
@@ -108,6 +91,10 @@ class OneHotCovariance:
             left, right = self.shift[:, None, :, None], self.shift[None, :, None, :]
             moved = moved + one * right + left * other - one * other + total * left * right
         return self._with_upper(np.where(self.measured[:, :, None, None], moved, self.blocks))
+
+    def redraw(self, rng: np.random.Generator) -> OneHotCovariance:
+        """Return a copy with fresh noise and fresh sampling around the estimate."""
+        return self.with_noise(rng).with_sampling(rng)
 
     def determined(self) -> NDArray[np.bool_]:
         """Tell which columns leave next to nothing open about which: [x, z] if z determines x, shape (d, d).
@@ -163,8 +150,7 @@ class OneHotCovariance:
         """
         d, m = len(self.columns), self.blocks.shape[2]
         full = self.blocks.transpose(0, 2, 1, 3).reshape(d * m, d * m)
-        values, vectors = np.linalg.eigh((full + full.T) / 2)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = find_root((full + full.T) / 2)
         gauss = rng.standard_normal((d * m, d * m))
         moved = full + root @ ((gauss + gauss.T) / np.sqrt(2.0 * self.n_rows)) @ root.T
         drawn = moved.reshape(d, m, d, m).transpose(0, 2, 1, 3)
@@ -185,17 +171,13 @@ class OneHotCovariance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairCounts:
-    """Noisy counts of pairs of columns.
+    """Noisy counts of pairs of columns."""
 
-    - `left`, `right`: positions of the two columns, shape (pairs,).
-    - `counts`: kept levels only, padded with nothing to one size of at least 2: shape (pairs, levels, levels).
-    - `variance`: of the noise in one cell that was not merged, shape (pairs,).
-    """
-
+    # `left`, `right`: positions of the two columns, shape (pairs,)
     left: NDArray[np.intp]
     right: NDArray[np.intp]
-    counts: Floats
-    variance: Floats
+    counts: Floats  # kept levels only, padded with nothing to one size of at least 2: shape (pairs, levels, levels)
+    variance: Floats  # of the noise in one cell that was not merged, shape (pairs,)
 
 
 def covariance_from_tables(
@@ -206,7 +188,6 @@ def covariance_from_tables(
 ) -> OneHotCovariance:
     """Estimate the one-hot covariance from pair tables.
 
-    - `columns`: the columns, in the order wanted.
     - `tables`: noisy pair tables by pair of names, in either order; pairs may be absent.
     - `singles`: one-way tables, if margins were measured on their own: then all pair tables have these margins, and the
       noise of a pair is that of its interaction. Otherwise pair tables have noise in every cell, and their margins are
@@ -214,12 +195,11 @@ def covariance_from_tables(
     - `pairwise`: columns whose last level, missing values, is left out of every table.
     """
     position = {name: i for i, name in enumerate(columns)}
-    d = len(columns)
     pairs = [(position[a], position[b], table) for (a, b), table in tables.items()]
-    total_variance = 0.0
+    total_variance: float | None = None
     if singles is None:
-        n_rows = _total([table for _, _, table in pairs])
-        margins, margin_variance = _margins(d, pairs)
+        n_rows = mean_total([table for _, _, table in pairs])
+        margins, margin_variance = _margins(len(columns), pairs)
     else:
         own = [singles[name] for name in columns]
         # one total is behind all of them
@@ -232,21 +212,15 @@ def covariance_from_tables(
         for name, margin, variance in zip(columns, margins, margin_variance, strict=True)
     )
     kept = _count_kept(groups)
-    widest = max(*kept, 2)
-    stacked = np.zeros((len(pairs), widest, widest))
+    stacked = np.zeros((len(pairs), *[max(*kept, 2)] * 2))
     for row, (i, j, table) in enumerate(pairs):
         counts = table.counts
         if counts.shape != (kept[i], kept[j]):
             counts = merge_matrix(groups[i]) @ counts @ merge_matrix(groups[j]).T
         stacked[row, : kept[i], : kept[j]] = counts
-    between = PairCounts(
-        left=np.array([i for i, _, _ in pairs], dtype=np.intp),
-        right=np.array([j for _, j, _ in pairs], dtype=np.intp),
-        counts=stacked,
-        variance=np.array([table.variance for _, _, table in pairs]),
-    )
-    shared = None if singles is None else total_variance
-    return assemble_covariance(columns, margins, margin_variance, groups, between, n_rows, shared)
+    left, right = (np.array([pair[end] for pair in pairs], dtype=np.intp) for end in (0, 1))
+    between = PairCounts(left, right, stacked, np.array([table.variance for _, _, table in pairs]))
+    return assemble_covariance(columns, margins, margin_variance, groups, between, n_rows, total_variance)
 
 
 def assemble_covariance(
@@ -262,25 +236,16 @@ def assemble_covariance(
 
     - `margins`, `margin_variance`: counts of each column's declared levels, and the variance of one of them.
     - `groups`: the kept level of each declared level, by column.
-    - `pairs`: what was measured about pairs.
     - `total_variance`: variance of the number of rows, if pairs are interactions put together with these margins; None
       if they have noise in every cell.
     """
     d, m = len(columns), pairs.counts.shape[2] - 1
     kept = _count_kept(groups)
-    probabilities = np.zeros((d, m + 1))
-    margin_noise = np.zeros((d, m + 1))
-    table_spread = np.zeros((d, m, m))
-    centred_spread = np.zeros((d, m, m))
-    shift = np.zeros((d, m))
-    whitener = np.zeros((d, m, m))
-    root = np.zeros((d, m, m))
-    projections = np.zeros((d, m, m + 1))
+    probabilities, margin_noise = np.zeros((2, d, m + 1))
+    table_spread, centred_spread, whitener, root = np.zeros((4, d, m, m))
+    shift, projections = np.zeros((d, m)), np.zeros((d, m, m + 1))
     known = np.empty(d)  # rows in which a column is known
-    by_shape: dict[tuple[int, int], list[int]] = {}
-    for i, group in enumerate(groups):
-        by_shape.setdefault((kept[i], len(group)), []).append(i)
-    for (r, declared), alike in by_shape.items():
+    for (r, declared), alike in group(range(d), lambda i: (kept[i], len(groups[i]))).items():
         of = np.array(alike, dtype=np.intp)
         # the 0/1 matrices that add up the levels of each group
         adds = (np.stack([groups[i] for i in alike])[:, None, :] == np.arange(r)[:, None]).astype(np.float64)
@@ -292,8 +257,7 @@ def assemble_covariance(
         inner = first[:, :, None] * (np.eye(r - 1) - first[:, None, :])
         cholesky = np.linalg.cholesky(inner)
         white = np.linalg.inv(cholesky)
-        project = np.eye(r - 1, r) - first[:, :, None]
-        projections[of, : r - 1, :r] = white @ project
+        projections[of, : r - 1, :r] = white @ (np.eye(r - 1, r) - first[:, :, None])
         lifted = projections[of, :, :r] @ adds
         together = lifted.sum(axis=2)
         table_spread[of] = lifted @ lifted.transpose(0, 2, 1)
@@ -353,8 +317,8 @@ def assemble_covariance(
     )
 
 
-def _total(tables: list[NoisyTable]) -> float:
-    """Inverse-variance mean of the tables' totals, at least 1."""
+def mean_total(tables: list[NoisyTable]) -> float:
+    """Return the inverse-variance mean of the tables' totals, at least 1."""
     weights = np.array([1.0 / (table.variance * table.counts.size) for table in tables])
     totals = np.array([table.counts.sum() for table in tables])
     return max(float(weights @ totals / weights.sum()), 1.0)
@@ -363,17 +327,14 @@ def _total(tables: list[NoisyTable]) -> float:
 def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Floats], Floats]:
     """Inverse-variance mean of each column's margin over its tables, and the variance of one level."""
     levels = [0] * d
-    by_shape: dict[tuple[int, ...], list[tuple[int, int, NoisyTable]]] = {}
     for i, j, table in pairs:
         levels[i], levels[j] = table.counts.shape
-        by_shape.setdefault(table.counts.shape, []).append((i, j, table))
-    sums = np.zeros((d, max(levels)))
-    weights = np.zeros(d)
-    for (rows, columns), group in by_shape.items():
-        counts = np.stack([table.counts for _, _, table in group])
-        weight = 1.0 / np.array([table.variance for _, _, table in group])
+    sums, weights = np.zeros((d, max(levels))), np.zeros(d)
+    for (rows, columns), alike in group(pairs, lambda pair: pair[2].counts.shape).items():
+        counts = np.stack([table.counts for _, _, table in alike])
+        weight = 1.0 / np.array([table.variance for _, _, table in alike])
         for end, axis, kept, gone in ((0, 2, rows, columns), (1, 1, columns, rows)):
-            place = np.array([pair[end] for pair in group], dtype=np.intp)
+            place = np.array([pair[end] for pair in alike], dtype=np.intp)
             np.add.at(sums[:, :kept], place, counts.sum(axis=axis) * (weight / gone)[:, None])
             np.add.at(weights, place, weight / gone)
     return [sums[k, : levels[k]] / weights[k] for k in range(d)], 1.0 / weights
@@ -382,8 +343,7 @@ def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Flo
 def _count_kept(groups: Sequence[NDArray[np.intp]]) -> list[int]:
     """Return the number of kept levels of each column."""
     ends = np.cumsum([len(of) for of in groups])
-    kept: list[int] = (np.maximum.reduceat(np.concatenate(groups), np.append(0, ends[:-1])) + 1).tolist()
-    return kept
+    return [int(last) + 1 for last in np.maximum.reduceat(np.concatenate(groups), np.append(0, ends[:-1]))]
 
 
 def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray[np.intp]:
@@ -397,8 +357,7 @@ def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray
     if most == levels and (not hide or seen >= levels):
         return np.arange(levels, dtype=np.intp)
     keep = np.argsort(-margin, kind="stable")[: min(most, seen) if hide or most < levels else levels]
-    rest = levels - len(keep)
-    lost = margin.sum() - margin[keep].sum() <= HIDDEN * np.sqrt(rest * variance)
+    lost = margin.sum() - margin[keep].sum() <= HIDDEN * np.sqrt((levels - len(keep)) * variance)
     groups = np.full(levels, len(keep), dtype=np.intp)
     groups[np.sort(keep)] = np.arange(len(keep))
     # what all of them together do not show goes to the rarest level that is seen

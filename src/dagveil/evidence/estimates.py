@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError, MissingExtraError
-from dagveil.evidence.bundle import join_released, triple_tables
 from dagveil.evidence.moments import covariance_from_moments
-from dagveil.evidence.tables import NoisyTable, add_total, combine, join_pairs, read_tables
+from dagveil.evidence.tables import ReleasedTables
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,
@@ -35,11 +34,8 @@ from dagveil.text import write_html_table
 
 Floats = NDArray[np.float64]
 
-CONSTANT = 0.05
-"""A column is called constant only where noise would show this share of records in other levels."""
-
-MOST_NAMED = 8
-"""Released sets of columns that a message lists."""
+CONSTANT = 0.05  # A column is called constant only where noise would show this share of records in other levels
+MOST_NAMED = 8  # released sets of columns that a message lists
 
 
 class Frame:
@@ -114,13 +110,15 @@ class TableEstimate(Frame):
         """Return one row per cell: its levels, `count`, `standard_error`, `share` and `share_error`."""
         cells = list(product(*self.labels))
         levels = {name: [cell[axis] for cell in cells] for axis, name in enumerate(self.columns)}
-        return _assemble(
-            levels,
-            count=self.counts.ravel(),
-            standard_error=np.full(self.counts.size, self.standard_error),
-            share=self.shares.ravel(),
-            share_error=self.share_errors.ravel(),
-        )
+        numbers = {
+            "count": self.counts.ravel(),
+            "standard_error": np.full(self.counts.size, self.standard_error),
+            "share": self.shares.ravel(),
+            "share_error": self.share_errors.ravel(),
+        }
+        # Arrow allows two columns of one name, pandas and polars do not
+        named = {f"{name} (level)" if name in numbers else name: pa.array(cells) for name, cells in levels.items()}
+        return pa.table({**named, **numbers})
 
 
 def _draw_bars(tables: tuple[TableEstimate, ...]) -> str:
@@ -177,7 +175,7 @@ def estimate_table(schema: Schema, releases: Sequence[Release], columns: tuple[s
         raise EvidenceError("name at least one column, and each only once")
     if unknown := [name for name in columns if name not in schema.columns]:
         raise EvidenceError(f"no column is called {unknown[0]!r}; the columns are {', '.join(schema.columns)}")
-    table = ReleasedTables(releases).estimate(schema, columns)
+    table = _estimate(ReleasedTables(releases), schema, columns)
     if table is None:
         raise EvidenceError(
             f"nothing was released from which the counts of {', '.join(columns)} follow; {_describe_released(releases)}"
@@ -185,54 +183,22 @@ def estimate_table(schema: Schema, releases: Sequence[Release], columns: tuple[s
     return table
 
 
-class ReleasedTables:
-    """Finds the sharpest noisy table of any columns in releases."""
-
-    def __init__(self, releases: Sequence[Release]) -> None:
-        counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
-        self._centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
-        self._tables = [table for table in counts if table.columns]
-        contrasts = [table for table in self._centred if len(table.columns) == 1]
-        totals = [table for table in counts if not table.columns]
-        self.total = combine(totals) if contrasts else None
-        self._singles = None if self.total is None else add_total(contrasts, self.total)
-
-    def find(self, columns: tuple[str, ...]) -> NoisyTable | None:
-        """Return the table of some columns, axes in this order, or None if nothing tells their counts."""
-        if self._singles is None:
-            found = [table.margin(columns) for table in self._tables if set(columns) <= set(table.columns)]
-            return combine(found) if found else None
-        if len(columns) == 1:
-            return self._singles.get(columns[0])
-        named = frozenset(columns)
-        if len(columns) == 2:
-            table = self._pairs.get(named)
-        else:
-            asked = [table for table in self._centred if set(table.columns) == named]
-            table = triple_tables([*self._tables, *join_pairs(asked, self._pairs, self._singles)]).get(named)
-        return None if table is None else table.margin(columns)
-
-    def estimate(self, schema: Schema, columns: tuple[str, ...]) -> TableEstimate | None:
-        """Return the counts of some columns with their standard errors, or None if nothing tells them."""
-        table = self.find(columns)
-        if table is None:
-            return None
-        labels = tuple(schema.columns[name].labels for name in columns)
-        # tables put together from interactions and margins share one number of rows
-        total = table.margin(()) if self.total is None else self.total
-        return TableEstimate(
-            columns, labels, table.counts, math.sqrt(table.cell_variance), math.sqrt(total.cell_variance)
-        )
-
-    @cached_property
-    def _pairs(self) -> dict[frozenset[str], NoisyTable]:
-        return join_released(self._tables, self._centred, self._singles or {})
+def _estimate(released: ReleasedTables, schema: Schema, columns: tuple[str, ...]) -> TableEstimate | None:
+    """Return the counts of some columns with their standard errors, or None if nothing tells them."""
+    table = released.find(columns)
+    if table is None:
+        return None
+    labels = tuple(schema.columns[name].labels for name in columns)
+    # tables put together from interactions and margins share one number of rows
+    total = table.margin(()) if released.total is None else released.total
+    error, total_error = math.sqrt(table.cell_variance), math.sqrt(total.cell_variance)
+    return TableEstimate(columns, labels, table.counts, error, total_error)
 
 
 def estimate_columns(schema: Schema, releases: Sequence[Release]) -> TableOne:
     """Estimate the counts of each column, or its mean and deviation."""
     released = ReleasedTables(releases)
-    found = {name: released.estimate(schema, (name,)) for name in schema.columns}
+    found = {name: _estimate(released, schema, (name,)) for name in schema.columns}
     tables = {name: table for name, table in found.items() if table is not None}
     moments = {name: told for name, told in _estimate_moments(releases).items() if name not in tables}
     unknown = tuple(name for name in schema.columns if name not in tables and name not in moments)
@@ -309,10 +275,3 @@ def _describe_released(releases: Iterable[Release]) -> str:
         return "only the number of rows was released"
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"the largest released tables are of {', '.join(named[:MOST_NAMED])}{more}"
-
-
-def _assemble(levels: dict[str, list[str]], **numbers: Floats) -> pa.Table:
-    if taken := [name for name in levels if name in numbers]:
-        # Arrow allows two columns of one name, pandas and polars do not
-        levels = {f"{name} (level)" if name in taken else name: cells for name, cells in levels.items()}
-    return pa.table({**{name: pa.array(cells) for name, cells in levels.items()}, **numbers})

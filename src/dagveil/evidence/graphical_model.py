@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
 from itertools import combinations
 
 import numpy as np
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from dagveil.data.column import MISSING_LABEL, Column, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
-from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.moments import SMALLEST_VARIANCE, covariance_from_moments
+from dagveil.evidence.tables import ReleasedTables
+from dagveil.evidence.wald import find_root
 from dagveil.examples.networks import LinearGaussian, Network
 from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.release import NoisyMoments, Release
@@ -45,8 +46,7 @@ def undo_shrinking(means: Floats, covariance: Floats, radius_squared: float) -> 
     white = np.concatenate([half, -half])
     mean, spread = means.copy(), covariance.copy()
     for _ in range(_UNSHRINK_ROUNDS):
-        values, vectors = np.linalg.eigh(spread)
-        rows = mean + white @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        rows = mean + white @ find_root(spread).T
         length = np.sqrt((rows**2).sum(axis=1))
         rows *= np.minimum(1.0, np.sqrt(radius_squared) / np.maximum(length, 1e-300))[:, None]
         shrunk = rows.mean(axis=0)
@@ -58,18 +58,15 @@ def undo_shrinking(means: Floats, covariance: Floats, radius_squared: float) -> 
         if still or (np.diag(spread) / variances).max() > _MOST_GROWTH:
             break
     # variances that shrinking cannot have made smaller are simulation error
-    factor = np.sqrt(
-        np.clip(np.diag(spread) / np.diag(covariance), 1.0, _MOST_GROWTH) * np.diag(covariance) / np.diag(spread)
-    )
+    own, grown = np.diag(covariance), np.diag(spread)
+    factor = np.sqrt(np.clip(grown / own, 1.0, _MOST_GROWTH) * own / grown)
     return mean, spread * np.outer(factor, factor)
 
 
 MOST_CELLS = 100_000
 """Cells of the table of a column and its parents: parents beyond this, the weakest first, are left out."""
 
-MOST_LEVELS = 256
-"""Levels of a column that is drawn from tables."""
-
+MOST_LEVELS = 256  # levels of a column that is drawn from tables
 _ROUNDS = 200  # of proportional fitting; it stops when nothing moves
 _STILL = 1e-10
 _FLOOR = 1e-6  # share of what margins imply that every table keeps, so that it can be scaled to them
@@ -171,9 +168,7 @@ class _Beliefs:
             return project_onto_simplex(table.counts / max(float(table.counts.sum()), 1.0))
         margins = [self.find(part) for part in self._parts(columns)]
         axes = [tuple(columns.index(name) for name in part) for part in self._parts(columns)]
-        start = np.array(1.0)
-        for name in columns:
-            start = np.multiply.outer(start, self.find((name,)))
+        start = reduce(np.multiply.outer, [self.find((name,)) for name in columns])
         implied = scale_to_margins(start, margins, axes)
         if table is None:
             return implied
@@ -212,12 +207,15 @@ def project_onto_simplex(values: Floats) -> Floats:
     >>> project_onto_simplex(np.array([0.7, 0.5, -0.2])).round(3).tolist()
     [0.6, 0.4, 0.0]
     """
+    projected = project(values, 1.0)
+    return np.asarray(projected / projected.sum())
+
+
+def project(values: Floats, total: float) -> Floats:
+    """Return the nearest numbers, none below 0, with this sum: noise neither makes negative rows nor adds any."""
     falling = np.sort(values.ravel())[::-1]
-    excess = (np.cumsum(falling) - 1.0) / np.arange(1, falling.size + 1)
-    cut = excess[np.flatnonzero(falling > excess)[-1]]
-    projected: Floats = np.maximum(values - cut, 0.0)
-    projected /= projected.sum()
-    return projected
+    excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
+    return np.asarray(np.maximum(values - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
 
 
 def scale_to_margins(start: Floats, margins: Sequence[Floats], axes: Sequence[tuple[int, ...]]) -> Floats:

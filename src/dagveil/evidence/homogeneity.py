@@ -11,26 +11,24 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.covariance import HIDDEN, group_levels, merge_matrix
-from dagveil.evidence.estimates import ReleasedTables
 from dagveil.evidence.moments import SMALLEST_VARIANCE, NoisyCovariance, covariance_from_moments
 from dagveil.evidence.pairs import CELLS_PER_BATCH
 from dagveil.evidence.strata import BARELY_SEEN
-from dagveil.evidence.tables import NoisyTable
+from dagveil.evidence.tables import NoisyTable, ReleasedTables, group
 from dagveil.privacy.release import NoisyMoments, Release
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, str]
 Name = TypeVar("Name", bound=Hashable)
 
-AGREEMENT_LEVEL = 0.05
-"""Chance, at most, to name any column if all agree, and likewise any pair."""
+AGREEMENT_LEVEL = 0.05  # chance, at most, to name any column if all agree, and likewise any pair
 
 FEWEST_ROWS = 5.0
 """Levels that hold fewer rows than this at some site are merged with other rare ones; inside such a level no law of
@@ -70,8 +68,7 @@ def reject_holm(p_values: Mapping[Name, float]) -> tuple[Name, ...]:
     return tuple(rejected)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Laws:
+class _Laws(NamedTuple):
     """Tables of one pair at all sites, levels merged, with the covariance of their noise.
 
     It is V (A ⊗ B) + T (aaᵀ ⊗ bbᵀ): `variance` V, `first` A and `second` B in the shapes (sites, levels, levels),
@@ -98,12 +95,16 @@ def compare_releases(columns: Sequence[str], sites: Sequence[Sequence[Release]])
     if len(moments) == len(sites):
         return _compare_moments([covariance_from_moments(release) for release in moments], moments[0].constant)
     released = [ReleasedTables(releases) for releases in sites]
+
+    def find(*names: str) -> list[NoisyTable]:
+        """Return the tables of all sites, or none if one site tells nothing."""
+        known = [table for of in released if (table := of.find(names)) is not None]
+        return known if len(known) == len(sites) else []
+
     merges: dict[str, Floats] = {}
     alone: dict[str, _Laws] = {}
     for name in columns:
-        tables = [of.find((name,)) for of in released]
-        known = [table for table in tables if table is not None]
-        if len(known) == len(sites):
+        if known := find(name):
             variance = max(*(table.variance for table in known), (FEWEST_ROWS / HIDDEN) ** 2)
             least = np.min([table.counts for table in known], axis=0)
             merges[name] = merge_matrix(group_levels(least, variance, hide=True))
@@ -111,13 +112,11 @@ def compare_releases(columns: Sequence[str], sites: Sequence[Sequence[Release]])
                 NoisyTable(("", name), table.counts[None], table.variance, (1.0, *table.flatness)) for table in known
             ]
             alone[name] = _merge(widened, np.ones((1, 1)), merges[name], [None] * len(sites))
-    together: dict[Pair, _Laws] = {}
     totals = [of.total for of in released]
-    for pair in combinations(merges, 2):
-        tables = [of.find(pair) for of in released]
-        known = [table for table in tables if table is not None]
-        if len(known) == len(sites):
-            together[pair] = _merge(known, merges[pair[0]], merges[pair[1]], totals)
+    together: dict[Pair, _Laws] = {}
+    for x, y in combinations(merges, 2):
+        if known := find(x, y):
+            together[x, y] = _merge(known, merges[x], merges[y], totals)
     one_way = _judge(together, shifts=True)
     other = _judge({pair: laws.turned() for pair, laws in together.items()}, shifts=True)
     return Agreement(_judge(alone, shifts=False), {pair: max(one_way[pair], other[pair]) for pair in together})
@@ -184,11 +183,8 @@ def _judge(laws: Mapping[Name, _Laws], *, shifts: bool) -> dict[Name, float]:
 
     - `shifts`: whether each site may have a shift of its own.
     """
-    by_shape: dict[tuple[int, ...], list[Name]] = {}
-    for name, each in laws.items():
-        by_shape.setdefault(each.counts.shape, []).append(name)
     found = dict.fromkeys(laws, 1.0)
-    for (sites, rows, levels), names in by_shape.items():
+    for (sites, rows, levels), names in group(laws, lambda name: laws[name].counts.shape).items():
         step = max(1, CELLS_PER_BATCH // (sites * (rows * levels) ** 2))
         for start in range(0, len(names) if levels > 1 else 0, step):
             part = names[start : start + step]
@@ -198,10 +194,7 @@ def _judge(laws: Mapping[Name, _Laws], *, shifts: bool) -> dict[Name, float]:
 
 def _compare(laws: Sequence[_Laws], shifts: bool) -> Floats:
     """Return p-values for pairs of one shape; parameters are those of `_judge`."""
-    counts, variance, first, second, beyond, a, b = (
-        np.stack([getattr(each, field) for each in laws])
-        for field in ("counts", "variance", "first", "second", "beyond", "a", "b")
-    )
+    counts, variance, first, second, beyond, a, b = map(np.stack, zip(*laws, strict=True))
     q, sites, rows, levels = counts.shape
     noise = np.einsum("qk,qkxu,qkyv->qkxyuv", variance, first, second)
     noise += np.einsum("qk,qx,qu,qy,qv->qkxyuv", beyond, a, a, b, b, optimize=True)
@@ -233,9 +226,8 @@ def _compare(laws: Sequence[_Laws], shifts: bool) -> Floats:
         strata = np.maximum(strata - 1, 0)
         moves = (seen[:, :, None, None] * np.eye(levels - 1)).reshape(q, 1, size, levels - 1)
         lost = weight @ moves
-        inner = lost.transpose(0, 1, 3, 2) @ moves + np.where(seen.any(axis=1), 0.0, 1.0)[:, None, None, None] * np.eye(
-            levels - 1
-        )
+        unseen = np.where(seen.any(axis=1), 0.0, 1.0)[:, None, None, None]
+        inner = lost.transpose(0, 1, 3, 2) @ moves + unseen * np.eye(levels - 1)
         weight = weight - lost @ np.linalg.solve(inner, lost.transpose(0, 1, 3, 2))
         free = (moves @ moves.transpose(0, 1, 3, 2))[:, 0]  # no site says anything in the direction of a shift
     weighed = np.einsum("qkab,qkb->qka", weight, share)

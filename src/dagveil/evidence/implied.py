@@ -9,11 +9,8 @@ from dagveil.evidence.pairs import PairEvidence
 
 Floats = NDArray[np.float64]
 
-LARGEST = 0.98
-"""Largest canonical correlation of a pair, and largest share of a column that others explain."""
-
-RIDGE = 0.002
-"""Least that is added to the variance of columns on which another is regressed."""
+LARGEST = 0.98  # largest canonical correlation of a pair, and largest share of a column that others explain
+RIDGE = 0.002  # least that is added to the variance of columns on which another is regressed
 
 
 def implied_blocks(evidence: PairEvidence, first: int | None = None) -> Floats:

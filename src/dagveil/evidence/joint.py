@@ -21,10 +21,11 @@ from dagveil.evidence.covariance import (
     PairCounts,
     assemble_covariance,
     group_known,
+    mean_total,
     merge_matrix,
 )
 from dagveil.evidence.pairs import CELLS_PER_BATCH, PairEvidence
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
 from dagveil.evidence.strata import (
     AllMargins,
     Layout,
@@ -41,14 +42,13 @@ from dagveil.evidence.wald import Wald
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
-ANSWERS_REMEMBERED = 2**16
-"""Answers to questions of one order that there is room for."""
+ANSWERS_REMEMBERED = 2**16  # answers to questions of one order that there is room for
 
 
-class JointEvidence:
+class JointEvidence(CovarianceEvidence[OneHotCovariance]):
     """Independence tests on one noisy table of counts of all columns.
 
-    Every question is answered, and jointly.
+    Every question is answered, and jointly. The covariance is that of the pairs.
 
     - `rows`: the number of rows, if it was measured on its own: a table without columns.
     - `pairwise`: columns whose last level, missing values, is left out of questions that they stand in.
@@ -60,7 +60,6 @@ class JointEvidence:
         if len(table.columns) < 2:
             raise EvidenceError(f"a joint table needs at least 2 columns, this one has {len(table.columns)}")
         self._table = table
-        self._rows = rows
         margins = margins_of(table.counts)
         ends = [margins.of((k,)) for k in range(table.counts.ndim)]
         declared = np.array(table.counts.shape, dtype=np.intp)
@@ -85,23 +84,11 @@ class JointEvidence:
         pairs = self._count_pairs()
         covariance = assemble_covariance(table.columns, ends, end_variance, groups, pairs, n_rows)
         if rows is not None:
-            covariance = replace(covariance, n_rows=_mean_total(table, rows))
+            told = max(float(rows.counts), 1.0) if rows.variance == 0 else mean_total([table, rows])
+            covariance = replace(covariance, n_rows=told)
+        super().__init__(covariance)
         self._pairs = PairEvidence(covariance)
         self._known: dict[int, Floats] = {}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names, in the order that positions refer to."""
-        return self._table.columns
-
-    @property
-    def covariance(self) -> OneHotCovariance:
-        """The one-hot covariance of the pairs."""
-        return self._pairs.covariance
-
-    def answers(self, questions: Questions) -> NDArray[np.bool_]:
-        """Tell which questions can be answered: all of them."""
-        return np.ones(len(questions), dtype=bool)
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered jointly: all of them."""
@@ -129,8 +116,8 @@ class JointEvidence:
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question."""
         odds = np.zeros(len(questions))
-        for rows, chosen in self._batches(questions):
-            odds[rows] = self._pool(*lay_out(chosen, self._levels, self._margins)).odds(self.covariance.n_rows)
+        for rows, wald in self._walds(questions):
+            odds[rows] = wald.odds(self.covariance.n_rows)
         return odds
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
@@ -140,9 +127,8 @@ class JointEvidence:
     def power(self, questions: Questions) -> tuple[Floats, Floats]:
         """Return `Wald.power` of each question."""
         share, room = np.zeros(len(questions)), np.zeros(len(questions))
-        for rows, chosen in self._batches(questions):
-            pooled = self._pool(*lay_out(chosen, self._levels, self._margins))
-            share[rows], room[rows] = pooled.power(self.covariance.n_rows)
+        for rows, wald in self._walds(questions):
+            share[rows], room[rows] = wald.power(self.covariance.n_rows)
         return share, room
 
     def redraw(self, rng: np.random.Generator) -> JointEvidence:
@@ -181,10 +167,9 @@ class JointEvidence:
         if not isinstance(self._margins, AllMargins) or (self._levels.kept < self._levels.declared).any():
             return
         d = len(self.columns)
-        for small in lay_out_all(self._table.counts.shape):
-            found = self._judge(self._margins.cells, small.layout)
-            start = 0
-            for order, codes in enumerate(small.codes):
+        for layout, codes_by_order in lay_out_all(self._table.counts.shape):
+            found, start = self._judge(self._margins.cells, layout), 0
+            for order, codes in enumerate(codes_by_order):
                 known = self._known.setdefault(order, np.full((3, d ** (order + 2)), np.nan))
                 known[:, codes] = found[:, start : start + len(codes)]
                 start += len(codes)
@@ -193,8 +178,8 @@ class JointEvidence:
         """Compute statistic, p-value and strength of each question."""
         found = np.zeros((3, len(questions)))
         found[1] = 1.0  # a constant column depends on nothing
-        for rows, chosen in self._batches(questions):
-            found[:, rows] = self._judge(*lay_out(chosen, self._levels, self._margins))
+        for rows, cells, layout in self._batches(questions):
+            found[:, rows] = self._judge(cells, layout)
         return found
 
     def _judge(self, cells: Floats, layout: Layout) -> Floats:
@@ -212,12 +197,15 @@ class JointEvidence:
         return np.stack([statistic, p_value, np.einsum("qab,qab->q", white, white)])
 
     def _pool(self, cells: Floats, layout: Layout) -> Wald:
-        return pool_strata(
-            cells[layout.place], layout, self._table.variance, self.covariance.n_rows if self._whole else None
-        )
+        n_rows = self.covariance.n_rows if self._whole else None
+        return pool_strata(cells[layout.place], layout, self._table.variance, n_rows)
 
-    def _batches(self, questions: Questions) -> Iterator[tuple[Positions, Questions]]:
-        """Yield rows of the batch and their questions, x having no more levels than y, in groups of one shape.
+    def _walds(self, questions: Questions) -> Iterator[tuple[Positions, Wald]]:
+        for rows, cells, layout in self._batches(questions):
+            yield rows, self._pool(cells, layout)
+
+    def _batches(self, questions: Questions) -> Iterator[tuple[Positions, Floats, Layout]]:
+        """Yield rows of the batch and where their cells lie, x having no more levels than y, in groups of one shape.
 
         Questions about constant columns are left out.
         """
@@ -233,7 +221,8 @@ class JointEvidence:
             # a column of one level is constant, and y has no fewer than x
             for start in range(0, len(same) if a > 1 else 0, step):
                 rows = same[start : start + step]
-                yield rows, Questions(x[rows], y[rows], questions.given[rows])
+                chosen = Questions(x[rows], y[rows], questions.given[rows])
+                yield rows, *lay_out(chosen, self._levels, self._margins)
 
 
 class RedrawnJoint(JointEvidence):
@@ -243,7 +232,7 @@ class RedrawnJoint(JointEvidence):
         vars(self).update(vars(source))
         self._source, self._rng = source, rng
         self._pairs = source._pairs.redraw(rng)
-        self._known = {}
+        self.covariance, self._known = self._pairs.covariance, {}
 
     def odds(self, questions: Questions) -> Floats:
         """Return about the log Bayes factor of dependence that the drawn statistic gives."""
@@ -255,18 +244,8 @@ class RedrawnJoint(JointEvidence):
 
     def _answer(self, questions: Questions) -> Floats:
         released = self._source._recall(questions)
-        freedom = np.maximum((self.covariance.size[questions.x] * self.covariance.size[questions.y]), 1).astype(
-            np.float64
-        )
+        size = self.covariance.size
+        freedom = np.maximum(size[questions.x] * size[questions.y], 1).astype(np.float64)
         statistic = self._rng.noncentral_chisquare(freedom, np.maximum(released[0] - freedom, 0.0))
         p_value = np.where(released[1] == 1.0, 1.0, special.chdtrc(freedom, statistic))
         return np.stack([statistic, p_value, released[2]])
-
-
-def _mean_total(table: NoisyTable, rows: NoisyTable) -> float:
-    """Inverse-variance mean of the table's own total and the number of rows, at least 1."""
-    if rows.variance == 0:
-        return max(float(rows.counts), 1.0)
-    weights = np.array([1.0 / (table.variance * table.counts.size), 1.0 / rows.variance])
-    totals = np.array([table.counts.sum(), rows.counts.sum()])
-    return max(float(weights @ totals / weights.sum()), 1.0)

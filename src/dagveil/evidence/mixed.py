@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +24,16 @@ from dagveil.privacy.release import NoisyFeatureMoments
 
 Floats = NDArray[np.float64]
 
-CELLS_PER_BATCH = 2_000_000
-"""Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
+CELLS_PER_BATCH = 2_000_000  # numbers that one batch may hold in its largest array: keeps memory flat whatever is asked
 
 
 class Compared(enum.Enum):
     """Which entries of the partial cross-covariance a test looks at."""
 
-    ALL = "all"
-    """Every pair of features: the most power; its p-value is a score for graphs."""
-
+    ALL = "all"  # every pair of features: the most power; its p-value is a score for graphs
+    # pairs of features of which one is the column itself: fewer assumptions, so the p-value of a single question may be
+    # published (docs/tests.md says when)
     LINEAR_SIDE = "linear-side"
-    """Pairs of features of which one is the column itself: fewer assumptions, so the p-value of a single question may
-    be published (docs/tests.md says when)."""
 
 
 class BlockEvidence(CovarianceEvidence[MixedCovariance]):
@@ -60,23 +56,19 @@ class BlockEvidence(CovarianceEvidence[MixedCovariance]):
         compared: Compared = Compared.ALL,
     ) -> None:
         super().__init__(covariance)
-        self.slack = slack
-        self.compared = compared
+        self.slack, self.compared = slack, compared
         d, m = len(covariance.sizes), max(*covariance.sizes, 1)
         self._sizes = np.array(covariance.sizes, dtype=np.intp)
-        self._spread = np.zeros((d, m, m))
         self._means = np.zeros((d, m))
-        self._whitener = np.zeros((d, m, m))
+        self._spread, self._whitener = np.zeros((2, d, m, m))
         # by these the noise of shares reaches a regression: probability and variance of each level, dropped one last
         self._levels = np.zeros((d, m + 1, m))
-        self._level_shares = np.zeros((d, m + 1))
-        self._level_noise = np.zeros((d, m + 1))
+        self._level_shares, self._level_noise = np.zeros((2, d, m + 1))
         flat = np.zeros((d * m, len(covariance.matrix)))
         for column, place in enumerate(covariance.places):
             size = covariance.sizes[column]
             shares, noise = covariance.shares[column], covariance.share_noise[column]
-            own = covariance.matrix[place, place]
-            white = _whiten(own, covariance.deviation if shares is None else None)
+            white = _whiten(covariance.matrix[place, place], covariance.deviation if shares is None else None)
             lifted = white @ covariance.lift[place]
             self._whitener[column, :size, :size] = white
             self._spread[column, :size, :size] = lifted @ lifted.T
@@ -89,23 +81,12 @@ class BlockEvidence(CovarianceEvidence[MixedCovariance]):
         self._blocks = (flat @ covariance.matrix @ flat.T).reshape(d, m, d, m).transpose(0, 2, 1, 3)
         self._blocks[np.arange(d), np.arange(d)] = np.eye(m)
         # noise of the block of two columns; shares, and no block of its own, tell how levels vary
-        numeric = np.array([shares is None for shares in covariance.shares])
         self._noise = covariance.noise.copy()
-        self._noise[np.arange(d), np.arange(d)] *= numeric
+        self._noise[np.arange(d), np.arange(d)] *= np.array([shares is None for shares in covariance.shares])
 
-    def joint(self, questions: Questions) -> NDArray[np.bool_]:
-        """Tell which questions are answered jointly: of several columns the blocks give main effects only."""
-        return np.full(len(questions), questions.order < 2)
-
-    def redraw(self, rng: np.random.Generator) -> Self:
-        """Return evidence with fresh noise and sampling around what was estimated."""
-        return type(self)(self.centre.redraw(rng), self.slack, self.compared)
-
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
-        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
-        alone = self.covariance.shrunk(np.zeros((len(self.columns), len(self.columns))))
-        drawn = (type(self)(alone.redraw(rng), self.slack, self.compared) for _ in range(draws))
-        return np.stack([evidence.test(questions).p_value for evidence in drawn])
+    def over(self, covariance: MixedCovariance) -> BlockEvidence:
+        """Return the same tests on another covariance."""
+        return type(self)(covariance, self.slack, self.compared)
 
     def association(self) -> Floats:
         """Return ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""
@@ -166,9 +147,8 @@ class BlockEvidence(CovarianceEvidence[MixedCovariance]):
 
     def _regress_all(self, questions: Questions) -> Iterator[tuple[NDArray[np.intp], _Regressed]]:
         """Yield rows of the batch whose columns have the same sizes, and their regressions; none if one cannot vary."""
-        a, b = self._sizes[questions.x], self._sizes[questions.y]
+        a, b, order = self._sizes[questions.x], self._sizes[questions.y], questions.order
         shapes = a * (self._sizes.max() + 1) + b
-        order = questions.order
         for shape in np.unique(shapes[(a > 0) & (b > 0)]):
             alike = np.flatnonzero(shapes == shape)
             cells = int(a[alike[0]] * b[alike[0]])
@@ -191,14 +171,14 @@ class BlockEvidence(CovarianceEvidence[MixedCovariance]):
         xs = self._blocks[x[:, None], given, :a, :s].transpose(0, 2, 1, 3).reshape(q, a, order * s)
         ys = self._blocks[y[:, None], given, :b, :s].transpose(0, 2, 1, 3).reshape(q, b, order * s)
         ss = self._blocks[given[:, :, None], given[:, None, :], :s, :s].transpose(0, 1, 3, 2, 4)
-        inverse = wald.invert_blocks(ss.reshape(q, order * s, order * s), order)
+        inverse = wald.invert_sets(ss)
         bx, by = xs @ inverse, ys @ inverse
         mean_s = self._means[given, :s].reshape(q, order * s, 1)
         return _Regressed(
             partial - bx @ ys.transpose(0, 2, 1),
             mean_x - (bx @ mean_s)[..., 0],
             mean_y - (by @ mean_s)[..., 0],
-            _Set(bx, by, inverse, xs, ys, s),
+            _Set(bx, by, inverse, xs, ys),
         )
 
     def _spread_of(self, questions: Questions, found: _Regressed) -> Floats:
@@ -224,7 +204,7 @@ class BlockEvidence(CovarianceEvidence[MixedCovariance]):
         elif lost is not None:
             fewer = np.column_stack([lost[given, given], lost[x, x], lost[y, y]])
         if found.given is not None:
-            s = found.given.width
+            s = found.given.inverse.shape[1] // order
             spread = self._spread[given, :s, :s]
             bx = found.given.bx.reshape(q, a, order, s).transpose(0, 2, 1, 3)
             by = found.given.by.reshape(q, b, order, s).transpose(0, 2, 1, 3)
@@ -244,9 +224,8 @@ class BlockEvidence(CovarianceEvidence[MixedCovariance]):
             if self._level_noise.any():
                 margins = self._lift_levels(bx, given, s), self._lift_levels(by, given, s)
         noise = xx.reshape(q, order + 2, -1).transpose(0, 2, 1) @ weights @ yy.reshape(q, order + 2, -1)
-        c = noise.reshape(q, a, a, b, b).transpose(0, 1, 3, 2, 4) + (
-            sx[:, :, None, :, None] * sy[:, None, :, None, :] / self.covariance.n_rows
-        )
+        sampling = sx[:, :, None, :, None] * sy[:, None, :, None, :] / self.covariance.n_rows
+        c = noise.reshape(q, a, a, b, b).transpose(0, 1, 3, 2, 4) + sampling
         flat = xy.reshape(q, order + 2, a * b)
         crossed = (flat.transpose(0, 2, 1) @ weights @ flat).reshape(q, a, b, a, b)
         # entry (i, j, k, l) has W[i, l] W[k, j]
@@ -296,14 +275,13 @@ def publishable_evidence(release: NoisyFeatureMoments) -> FeatureEvidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Set:
-    """The regression of both columns on the set: coefficients, K_SS⁻¹, K_xS, K_yS, and coordinates of each block."""
+    """The regression of both columns on the set: coefficients, K_SS⁻¹, K_xS and K_yS."""
 
     bx: Floats
     by: Floats
     inverse: Floats
     xs: Floats
     ys: Floats
-    width: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

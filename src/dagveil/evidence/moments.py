@@ -14,54 +14,42 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.questions import Answers, CovarianceEvidence, Questions
-from dagveil.evidence.wald import EXPECTED_EFFECT
+from dagveil.evidence.wald import EXPECTED_EFFECT, distinct_rows, find_root
 from dagveil.privacy.release import NoisyMoments
 
 Floats = NDArray[np.float64]
 
-SMALLEST_VARIANCE = 1e-3
-"""Floor for a residual variance, as a share of the column's own."""
+SMALLEST_VARIANCE = 1e-3  # floor for a residual variance, as a share of the column's own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyCovariance:
-    """Covariance of scaled columns with the deviation of its noise.
-
-    - `matrix`: noisy covariance (divided by the number of rows).
-    - `deviation`: deviation of the noise in an off-diagonal entry before centring, in the same units.
-    - `ridge`: added to the diagonal before regressions: steadies noisy regressions at the price of exact levels.
-    - `means`: noisy means divided by the constant: by them the noise of the constant's row enters all entries of a
-      column.
-    """
+    """Covariance of scaled columns with the deviation of its noise."""
 
     columns: tuple[str, ...]
-    matrix: Floats
-    deviation: float
+    matrix: Floats  # noisy covariance (divided by the number of rows)
+    deviation: float  # deviation of the noise in an off-diagonal entry before centring, in the same units
     n_rows: float
-    ridge: float
+    ridge: float  # added to the diagonal before regressions: steadies noisy regressions at the price of exact levels
+    # noisy means divided by the constant: by them the noise of the constant's row enters all entries of a column
     means: Floats
 
     def redraw(self, rng: np.random.Generator) -> NoisyCovariance:
         """Return a copy with fresh noise and fresh sampling around the estimate."""
         d = len(self.columns)
-        values, vectors = np.linalg.eigh(self.matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = find_root(self.matrix)
         sampling = draw_symmetric(rng, d) / np.sqrt(self.n_rows)
-        moved = self.matrix + root @ sampling @ root.T + self.draw_noise(rng)
+        # the published noise, as it shows after centring
+        noise = draw_symmetric(rng, d + 1)
+        across = np.outer(self.means, noise[0, 1:])
+        own = noise[0, 0] * np.outer(self.means, self.means)
+        moved = self.matrix + root @ sampling @ root.T + self.deviation * (noise[1:, 1:] - across - across.T + own)
         _raise_variances(moved, self.deviation)
         return replace(self, matrix=moved)
 
-    def draw_noise(self, rng: np.random.Generator) -> Floats:
-        """Draw the published noise once more, as it shows after centring."""
-        noise = draw_symmetric(rng, len(self.columns) + 1)
-        across = np.outer(self.means, noise[0, 1:])
-        own = noise[0, 0] * np.outer(self.means, self.means)
-        return np.asarray(self.deviation * (noise[1:, 1:] - across - across.T + own))
-
     def shrunk(self, shares: Floats) -> NoisyCovariance:
         """Return a copy whose covariances are multiplied by these shares; variances stay."""
-        kept = np.where(np.eye(len(self.columns), dtype=bool), 1.0, shares)
-        return replace(self, matrix=self.matrix * kept)
+        return replace(self, matrix=self.matrix * np.where(np.eye(len(self.columns), dtype=bool), 1.0, shares))
 
 
 def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:
@@ -90,27 +78,17 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
 
     def __init__(self, covariance: NoisyCovariance) -> None:
         super().__init__(covariance)
-        d = len(covariance.columns)
-        self._ridged = covariance.matrix + covariance.ridge * np.eye(d)
+        self._ridged = covariance.matrix + covariance.ridge * np.eye(len(covariance.columns))
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """For a linear model main effects are all there is, and no set was paid for on its own."""
         return np.zeros(len(questions), dtype=bool)
-
-    def redraw(self, rng: np.random.Generator) -> MomentEvidence:
-        """Return evidence with fresh noise and sampling around what was estimated."""
-        return MomentEvidence(self.centre.redraw(rng))
 
     def odds(self, questions: Questions) -> Floats:
         """Return the log Bayes factor of dependence for each question."""
         correlation, variance = self._compare(questions)
         wider = variance + EXPECTED_EFFECT**2
         return np.asarray((correlation**2 * (1.0 / variance - 1.0 / wider) - np.log(wider / variance)) / 2)
-
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
-        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
-        alone = self.covariance.shrunk(np.zeros((len(self.columns), len(self.columns))))
-        return np.stack([MomentEvidence(alone.redraw(rng)).test(questions).p_value for _ in range(draws)])
 
     def association(self) -> Floats:
         """Return the squared correlation of every pair, less what noise and sampling add to a square on average."""
@@ -128,8 +106,7 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
         correlation, variance = self._compare(questions)
         statistic = correlation**2 / variance
         # with one degree of freedom; chdtrc would take ten times as long
-        p_value = special.erfc(np.sqrt(statistic / 2.0))
-        return Answers(statistic, np.ones(len(questions)), p_value)
+        return Answers(statistic, np.ones(len(questions)), special.erfc(np.sqrt(statistic / 2.0)))
 
     def _compare(self, questions: Questions) -> tuple[Floats, Floats]:
         """Fisher's z of partial correlations, and its variance by sampling and noise."""
@@ -143,14 +120,12 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
         nodes = np.column_stack([questions.x, questions.y, questions.given])
         block = self._ridged[nodes[:, :, None], nodes[:, None, :]]
         plain = self.covariance.matrix[nodes[:, :, None], nodes[:, None, :]]
-        u = np.zeros((len(questions), k + 2))
-        v = np.zeros((len(questions), k + 2))
-        u[:, 0] = 1.0
-        v[:, 1] = 1.0
+        u, v = np.zeros((2, len(questions), k + 2))
+        u[:, 0] = v[:, 1] = 1.0
         if k:
             # many questions share a set
-            first, place = _find_repeats(questions.given, len(self.columns))
-            values, vectors = np.linalg.eigh(block[first, 2:, 2:])
+            place, sets = distinct_rows(questions.given)
+            values, vectors = np.linalg.eigh(self._ridged[sets[:, :, None], sets[:, None, :]])
             floor = max(self.covariance.deviation, 1e-9)
             inverse = np.einsum("qij,qj,qkj->qik", vectors, 1.0 / np.maximum(values, floor), vectors)[place]
             u[:, 2:] = -np.einsum("qij,qj->qi", inverse, block[:, 2:, 0])
@@ -166,16 +141,6 @@ class MomentEvidence(CovarianceEvidence[NoisyCovariance]):
         sv = np.maximum(np.einsum("qi,qij,qj->q", v, block, v), np.maximum(np.sqrt(2) * sigma * vv, floors[:, 1]))
         cross = np.einsum("qi,qij,qj->q", u, block, v)
         return cross / np.sqrt(su * sv), sigma**2 * (uu * vv + uv**2) / (su * sv)
-
-
-def _find_repeats(given: NDArray[np.intp], columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return where each distinct conditioning set comes first, and for each question which of them it has."""
-    size = given.shape[1]
-    if columns**size >= 2**62:
-        return np.arange(len(given)), np.arange(len(given))
-    keys = given @ columns ** np.arange(size)
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    return first, place.reshape(-1)
 
 
 def draw_symmetric(rng: np.random.Generator, d: int) -> Floats:

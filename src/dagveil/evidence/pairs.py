@@ -36,23 +36,18 @@ from dagveil.evidence.wald import (
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-CELLS_PER_BATCH = 4_000_000
-"""Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
+CELLS_PER_BATCH = 4_000_000  # numbers that one batch may hold in its largest array: keeps memory flat whatever is asked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioned:
-    """Prepared conditioning sets, and what is known of columns together with them.
-
-    - `noise`: V of the tables of columns with the blocks of a set, given columns and the places of their sets.
-    - `regress`: regresses columns of one size, given columns, the places of their sets, and the size.
-    - `strata`: whether columns are known inside each level of a set.
-    """
+    """Prepared conditioning sets, and what is known of columns together with them."""
 
     conditioning: Conditioning
+    # V of the tables of columns with the blocks of a set, given columns and the places of their sets
     noise: Callable[[Rows, Rows], Floats]
+    # regresses columns of one size, given columns, the places of their sets, and the size
     regress: Callable[[Rows, Rows, int], Regressions]
-    strata: bool
 
 
 class PairEvidence(CovarianceEvidence[OneHotCovariance]):
@@ -71,10 +66,6 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
             for j in range(i):
                 answered &= known[questions.given[:, i], questions.given[:, j]]
         return answered
-
-    def joint(self, questions: Questions) -> NDArray[np.bool_]:
-        """Tell which questions are answered jointly: pairs hold the main effects of larger sets only."""
-        return np.full(len(questions), questions.order < 2)
 
     def association(self) -> Floats:
         """Return the χ² information ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""
@@ -122,7 +113,10 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
-        return self._judge(questions, self._recall(questions)[:, 0])
+        statistic = self._recall(questions)[:, 0]
+        freedom = (self.covariance.size[questions.x] * self.covariance.size[questions.y]).astype(np.float64)
+        p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
+        return Answers(statistic, freedom, p_value)
 
     def _recall(self, questions: Questions) -> Floats:
         """Return T of each question, and with one conditioning column efficiency and odds besides, shape (q, 3).
@@ -145,10 +139,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
             recalled[missing] = answers[again]
             if len(asked) + len(new) <= CELLS_PER_BATCH:
                 place = np.argsort(np.concatenate([asked, new]), kind="stable")
-                self._remembered[order] = (
-                    np.concatenate([asked, new])[place],
-                    np.concatenate([found, answers])[place],
-                )
+                self._remembered[order] = np.append(asked, new)[place], np.concatenate([found, answers])[place]
         return recalled
 
     def _compute(self, questions: Questions) -> Floats:
@@ -160,11 +151,11 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
                 found[rows, 1], found[rows, 2] = wald.efficiency(), wald.odds(self.covariance.n_rows)
         return found
 
-    def _ask_each(self, questions: Questions, ask: Callable[[Wald], Floats]) -> Floats:
-        """Return what is asked of the Wald statistic of each question; 0 of constant columns."""
-        found = np.zeros(len(questions))
+    def _ask_each(self, questions: Questions, ask: Callable[[Wald], Floats], *shape: int) -> Floats:
+        """Return what is asked of the Wald statistic of each question, the last axis; 0 of constant columns."""
+        found = np.zeros((*shape, len(questions)))
         for rows, wald in self.all_walds(self._small_first(questions)):
-            found[rows] = ask(wald)
+            found[..., rows] = ask(wald)
         return found
 
     def _small_first(self, questions: Questions) -> Questions:
@@ -172,11 +163,6 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
         swap = self.covariance.size[questions.x] > self.covariance.size[questions.y]
         x, y = np.where(swap, questions.y, questions.x), np.where(swap, questions.x, questions.y)
         return Questions(x, y, questions.given)
-
-    def _judge(self, questions: Questions, statistic: Floats) -> Answers:
-        freedom = (self.covariance.size[questions.x] * self.covariance.size[questions.y]).astype(np.float64)
-        p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
-        return Answers(statistic, freedom, p_value)
 
     def all_walds(self, questions: Questions) -> Iterator[tuple[Rows, Wald]]:
         """Yield rows of the batch and what is known about them, by the sharpest tables there are."""
@@ -210,19 +196,17 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
                 size = np.einsum("qab,qab->q", u, u)
                 less = size < smallest[rows]
                 smallest[rows[less]], before[rows[less]] = size[less], u[less]
-        left = Remainder(np.zeros(q), np.zeros(q), np.zeros(q))
+        left = np.zeros((3, q))
         for rows, wald in self.all_walds(questions):
             marginal = self.wald(Questions(questions.x[rows], questions.y[rows], questions.given[rows, :0]))
             a, b = self.covariance.size[[questions.x[rows[0]], questions.y[rows[0]]]]
             part = wald.compare(before[rows, :a, :b].reshape(len(rows), -1), marginal.covariance)
-            left.share[rows], left.information[rows], left.whole[rows] = part.share, part.information, part.whole
-        return left
+            left[:, rows] = part.share, part.information, part.whole
+        return Remainder(*left)
 
     def power(self, questions: Questions) -> tuple[Floats, Floats]:
         """Return `Wald.power` of each question."""
-        share, room = np.zeros(len(questions)), np.zeros(len(questions))
-        for rows, wald in self.all_walds(self._small_first(questions)):
-            share[rows], room[rows] = wald.power(self.covariance.n_rows)
+        share, room = self._ask_each(questions, lambda wald: np.stack(wald.power(self.covariance.n_rows)), 2)
         return share, room
 
     def efficiency(self, questions: Questions) -> Floats:
@@ -231,7 +215,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
 
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
         """Return evidence with fresh noise and fresh sampling around what was estimated."""
-        return RedrawnEvidence(self, self.centre.with_noise(rng).with_sampling(rng), rng)
+        return RedrawnEvidence(self, self.centre.redraw(rng), rng)
 
     def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions).
@@ -278,7 +262,6 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
     ) -> tuple[Floats, Floats]:
         """Foresee joint tests of order 2 if three-way tables had cells of this variance.
 
-        - `variance`: of one cell's noise.
         - `effect`: size of the dependence, in whitened units, that `power` is about.
 
         Returns per question the share of information that noise leaves, and the chance to see the effect.
@@ -321,7 +304,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
             chosen = questions.select(part)
             if questions.order:
                 place, sets = distinct_rows(chosen.given)
-                for rows, wald in self._pair_up(chosen, place, self._condition(sets, variance), c.blocks):
+                for rows, wald in self._pair_up(chosen, place, self._condition(sets, variance)):
                     yield part[rows], wald
                 continue
             for rows in self._groups(chosen):
@@ -363,23 +346,18 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
             towards = self._towards(x, given, a, s)
             return regress(conditioning, place, towards, *spreads, c.shift[x, :a], find_noise(x, place), within)
 
-        return Conditioned(conditioning, find_noise, regress_columns, strata=sets.shape[1] == 1)
+        return Conditioned(conditioning, find_noise, regress_columns)
 
-    def _pair_up(
-        self, questions: Questions, place: Rows, sets: Conditioned, blocks: Floats
-    ) -> Iterator[tuple[Rows, Wald]]:
+    def _pair_up(self, questions: Questions, place: Rows, sets: Conditioned) -> Iterator[tuple[Rows, Wald]]:
         """Regress every column on every set that it is asked with, once, and join two regressions for each question.
 
         - `place`, `sets`: the conditioning set of each question, among these.
-        - `blocks`: K of all pairs.
         """
         c, d, q = self.covariance, len(self.columns), len(questions)
         x, y = questions.x, questions.y
         keys, ends = np.unique(np.concatenate([place * d + x, place * d + y]), return_inverse=True)
         set_of, column = np.divmod(keys, d)
-        size = c.size[column]
-        position = np.zeros(len(keys), dtype=np.intp)
-        regressions = {}
+        size, position, regressions = c.size[column], np.zeros(len(keys), dtype=np.intp), {}
         for a in np.unique(size[size > 0]).tolist():  # nothing is asked about constant columns
             rows = np.flatnonzero(size == a)
             position[rows] = np.arange(len(rows))
@@ -388,11 +366,12 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
         noises = sets.noise(x, place), sets.noise(y, place)
         shared = c.shared_noise[x], c.shared_noise[y]
         lost = None if c.lost is None else (c.n_rows * c.lost[x, x], c.n_rows * c.lost[y, y])
-        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, shared, c.n_rows, sets.strata, lost)
+        strata = noises[0].shape[1] == 1  # inside each level of a single block columns are known
+        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, shared, c.n_rows, strata, lost)
         for rows in self._groups(questions):
             a, b = int(c.size[x[rows[0]]]), int(c.size[y[rows[0]]])
             pair = regressions[a].select(left[rows]), regressions[b].select(right[rows])
-            yield rows, partial_covariance(blocks[x[rows], y[rows], :a, :b], *pair, weights.select(rows))
+            yield rows, partial_covariance(c.blocks[x[rows], y[rows], :a, :b], *pair, weights.select(rows))
 
     def _widest(self, sets: NDArray[np.intp]) -> int:
         return max(int(self.covariance.size[sets].max()), 1)
@@ -415,8 +394,7 @@ class PairEvidence(CovarianceEvidence[OneHotCovariance]):
         joint[:, :a, :s] = inner + px[:, :, None] * pz[:, None, :s]
         joint[:, :a, s] = px - joint[:, :a, :s].sum(axis=2)
         joint[:, a] = pz - joint[:, :a].sum(axis=1)
-        floor = np.maximum(np.sqrt(c.noise[x, z]), 0.5 / c.n_rows)
-        joint = np.maximum(joint, floor[:, None, None])
+        joint = np.maximum(joint, np.maximum(np.sqrt(c.noise[x, z]), 0.5 / c.n_rows)[:, None, None])
         return whiten_within(c.whitener[x, :a, :a], joint[:, :a] / joint.sum(axis=1, keepdims=True))
 
 
@@ -430,8 +408,7 @@ class RedrawnEvidence(PairEvidence):
 
     def __init__(self, source: PairEvidence, covariance: OneHotCovariance, rng: np.random.Generator) -> None:
         super().__init__(covariance)
-        self._source = source
-        self._rng = rng
+        self._source, self._rng = source, rng
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions the released evidence can answer."""
@@ -455,9 +432,9 @@ class RedrawnEvidence(PairEvidence):
         return self._source.efficiency(questions)
 
     def _compute(self, questions: Questions) -> Floats:
-        found = super()._compute(questions) if not questions.order else np.zeros((len(questions), 3))
-        if questions.order:
-            released = self._source.test(questions)
-            freedom = np.maximum(released.freedom, 1.0)
-            found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
+        if not questions.order:
+            return super()._compute(questions)
+        released, found = self._source.test(questions), np.zeros((len(questions), 3))
+        freedom = np.maximum(released.freedom, 1.0)
+        found[:, 0] = self._rng.noncentral_chisquare(freedom, np.maximum(released.statistic - freedom, 0.0))
         return found

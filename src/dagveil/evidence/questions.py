@@ -122,15 +122,15 @@ class BlockCovariance(Protocol):
     def shrunk(self, shares: NDArray[np.float64], /) -> Self:
         """Return a copy whose blocks between columns are multiplied by these shares, shape (d, d)."""
 
+    def redraw(self, rng: np.random.Generator) -> Self:
+        """Return a copy with fresh noise and fresh sampling around the estimate."""
+
 
 Blocks = TypeVar("Blocks", bound=BlockCovariance)
 
 
-class CovarianceEvidence(Generic[Blocks]):
-    """Independence tests on one estimated covariance.
-
-    - `covariance`: from what was released.
-    """
+class CovarianceEvidence(Independence, Generic[Blocks]):
+    """Independence tests on one covariance that was estimated from what was released."""
 
     def __init__(self, covariance: Blocks) -> None:
         self.covariance = covariance
@@ -144,9 +144,22 @@ class CovarianceEvidence(Generic[Blocks]):
         """Tell which questions can be answered: one matrix answers all of them."""
         return np.ones(len(questions), dtype=bool)
 
-    def test(self, questions: Questions) -> Answers:
-        """Test each question."""
-        raise NotImplementedError
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which questions are answered jointly: pairs hold the main effects of larger sets only."""
+        return np.full(len(questions), questions.order < 2)
+
+    def over(self, covariance: Blocks) -> CovarianceEvidence[Blocks]:
+        """Return the same tests on another covariance."""
+        return type(self)(covariance)
+
+    def redraw(self, rng: np.random.Generator) -> CovarianceEvidence[Blocks]:
+        """Return evidence with fresh noise and fresh sampling around what was estimated."""
+        return self.over(self.centre.redraw(rng))
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
+        alone = self.covariance.shrunk(np.zeros((len(self.columns),) * 2))
+        return np.stack([self.over(alone.redraw(rng)).test(questions).p_value for _ in range(draws)])
 
     @cached_property
     def centre(self) -> Blocks:

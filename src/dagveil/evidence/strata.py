@@ -20,11 +20,8 @@ from dagveil.evidence.wald import Wald
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
-CELLS_AT_ONCE = 2**17
-"""Cells of all marginal tables together up to which they are summed at once."""
-
-CELLS_REMEMBERED = 2**23
-"""Cells of marginal tables that are kept for the next question."""
+CELLS_AT_ONCE = 2**17  # cells of all marginal tables together up to which they are summed at once
+CELLS_REMEMBERED = 2**23  # cells of marginal tables that are kept for the next question
 
 
 class AllMargins:
@@ -111,8 +108,7 @@ class AskedMargins:
         return np.concatenate([margin.reshape(-1) for margin in margins]), first, stride
 
 
-Margins = AllMargins | AskedMargins
-"""Sums of a table over all columns but some."""
+Margins = AllMargins | AskedMargins  # sums of a table over all columns but some
 
 
 def margins_of(counts: Floats) -> Margins:
@@ -124,45 +120,32 @@ def margins_of(counts: Floats) -> Margins:
 FEWEST_ROWS = 0.5
 """Margins inside a stratum are floored at this and at the deviation of their noise: neither may look empty."""
 
-BARELY_SEEN = 4.0
-"""Deviations of noise that the total of a stratum has to exceed before the stratum counts."""
-
-CELLS_LAID_OUT = 2**15
-"""Cells of all small questions together up to which they are answered at once."""
-
-ORDERS_LAID_OUT = 3
-"""Orders of small questions: 0, 1 and 2, which a search of tables asks."""
+BARELY_SEEN = 4.0  # deviations of noise that the total of a stratum has to exceed before the stratum counts
+CELLS_LAID_OUT = 2**15  # cells of all small questions together up to which they are answered at once
+ORDERS_LAID_OUT = 3  # orders of small questions: 0, 1 and 2, which a search of tables asks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Levels:
-    """Levels of the columns of a table.
+    """Levels of the columns of a table."""
 
-    - `kept`: number of levels after merging, shape (d,).
-    - `declared`: number before, shape (d,).
-    - `merged`: how many declared levels each kept one stands for, shape (d, most levels), zero in the padding.
-    """
-
-    kept: Positions
-    declared: Positions
-    merged: Floats
+    kept: Positions  # number of levels after merging, shape (d,)
+    declared: Positions  # number before, shape (d,)
+    merged: Floats  # how many declared levels each kept one stands for, shape (d, most levels), zero in the padding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Where the cells of q questions of one shape lie, x having no more levels than y.
+    """Where the cells of q questions of one shape lie, x having no more levels than y."""
 
-    - `x`, `y`: positions of the two columns, shape (q,).
-    - `place`: of each cell among the cells of the margins, shape (levels of x, levels of y, strata, q).
-    - `summed`: declared cells that make one cell whose levels of x and y were not merged, shape (strata, q); 0 for
-      strata that only fill up.
-    - `x_merged`, `y_merged`: how many declared levels each level stands for, shapes (levels, q).
-    """
-
+    # `x`, `y`: positions of the two columns, shape (q,)
     x: Positions
     y: Positions
-    place: Positions
+    place: Positions  # of each cell among the cells of the margins, shape (levels of x, levels of y, strata, q)
+    # declared cells that make one cell whose levels of x and y were not merged, shape (strata, q); 0 for strata that
+    # only fill up
     summed: Floats
+    # `x_merged`, `y_merged`: how many declared levels each level stands for, shapes (levels, q)
     x_merged: Floats
     y_merged: Floats
 
@@ -175,8 +158,7 @@ def lay_out(questions: Questions, levels: Levels, margins: Margins) -> tuple[Flo
     x_stride, y_stride, *strides = stride.T
     # cells of columns that were summed out and of merged levels add their noise up
     summed = float(levels.declared.prod()) / levels.declared[sets].prod(axis=1)
-    n_strata = int(levels.kept[given[0]].prod())
-    rest = np.arange(n_strata)[:, None]
+    rest = np.arange(int(levels.kept[given[0]].prod()))[:, None]
     for column, step in zip(given.T, strides, strict=True):
         rest, level = np.divmod(rest, levels.kept[column])
         place = place + level * step
@@ -201,23 +183,13 @@ def encode_questions(questions: Questions, d: int) -> Positions:
     return code
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SmallQuestions:
-    """All small questions whose columns x and y have the same numbers of levels.
-
-    - `layout`: where their cells lie.
-    - `codes`: those of the questions of each order, one order after the other in the layout.
-    """
-
-    layout: Layout
-    codes: tuple[Positions, ...]
-
-
 @lru_cache(maxsize=8)
-def lay_out_all(shape: tuple[int, ...]) -> tuple[SmallQuestions, ...]:
+def lay_out_all(shape: tuple[int, ...]) -> tuple[tuple[Layout, list[Positions]], ...]:
     """Lay out all small questions about a table whose levels are all kept; none if there are too many.
 
-    What comes back hangs on the shape alone: redraws and further tables of the same schema share it.
+    Returns for each shape of x and y where the cells of the questions lie, and the codes of those of each order, one
+    order after the other in the layout. It hangs on the shape alone: redraws and further tables of the same schema
+    share it.
     """
     d, most = len(shape), max(shape)
     numbers = [math.comb(d, 2) * math.comb(d - 2, order) for order in range(min(ORDERS_LAID_OUT, d - 1))]
@@ -236,29 +208,25 @@ def lay_out_all(shape: tuple[int, ...]) -> tuple[SmallQuestions, ...]:
     return tuple(_fill_up([Questions.of(asked) for asked in orders], levels, margins) for orders in by_shape.values())
 
 
-def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> SmallQuestions:
+def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> tuple[Layout, list[Positions]]:
     """Lay questions of several orders out in one shape: strata that are not there are empty and have no noise."""
-    layouts = []
+    layouts, total = [], 0
     for questions in orders:
         n_strata = levels.kept[questions.given].prod(axis=1)
-        alike = (np.flatnonzero(n_strata == number) for number in np.unique(n_strata))
-        found = [(rows, lay_out(questions.select(rows), levels, margins)[1]) for rows in alike]
-        layouts.append((questions, found))
-    most = max(layout.summed.shape[0] for _, found in layouts for _, layout in found)
-    total = sum(len(questions) for questions, _ in layouts)
-    first = layouts[0][1][0][1]
-    place = np.full((*first.place.shape[:2], most, total), margins.nothing, dtype=np.intp)
+        for number in np.unique(n_strata):
+            rows = np.flatnonzero(n_strata == number)
+            layouts.append((total + rows, lay_out(questions.select(rows), levels, margins)[1]))
+        total += len(questions)
+    most = max(len(layout.summed) for _, layout in layouts)
+    a, b = layouts[0][1].place.shape[:2]
+    place = np.full((a, b, most, total), margins.nothing, dtype=np.intp)
     summed = np.zeros((most, total))
-    start = 0
-    for questions, found in layouts:
-        for rows, layout in found:
-            place[:, :, : layout.summed.shape[0], start + rows] = layout.place
-            summed[: layout.summed.shape[0], start + rows] = layout.summed
-        start += len(questions)
+    for rows, layout in layouts:
+        place[:, :, : len(layout.summed), rows] = layout.place
+        summed[: len(layout.summed), rows] = layout.summed
     x, y = (np.concatenate([getattr(questions, end) for questions in orders]) for end in ("x", "y"))
-    a, b = first.place.shape[:2]
     filled = Layout(x, y, place, summed, np.ones((a, total)), np.ones((b, total)))
-    return SmallQuestions(filled, tuple(encode_questions(questions, len(levels.kept)) for questions in orders))
+    return filled, [encode_questions(questions, len(levels.kept)) for questions in orders]
 
 
 def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float | None) -> Wald:
@@ -295,8 +263,7 @@ def _weigh(n: Floats, deviation: Floats) -> Floats:
     weights = np.where(above.any(axis=0), above / np.maximum(n, 1e-300), 1.0)
     held = np.maximum(n, 0.0)
     mass = (weights * held).sum(axis=0)
-    scale = np.divide(held.sum(axis=0), mass, out=np.ones_like(mass), where=mass > 0)
-    return np.asarray(weights * scale)
+    return np.asarray(weights * np.divide(held.sum(axis=0), mass, out=np.ones_like(mass), where=mass > 0))
 
 
 def _shares(margin: Floats, deviation: Floats) -> Floats:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, combinations
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.privacy.release import NoisyCounts, NoisyInteractions
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
+
+Key = TypeVar("Key", bound=Hashable)
+One = TypeVar("One")
+
+
+def group(items: Iterable[One], key: Callable[[One], Key]) -> dict[Key, list[One]]:
+    """Return the items of each key, in their order."""
+    found: dict[Key, list[One]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,12 +71,13 @@ class NoisyTable:
 
 def read_tables(releases: Sequence[NoisyCounts | NoisyInteractions]) -> list[NoisyTable]:
     """Return released tables as noisy tables, in their order; those of one kind are read together."""
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    for place, release in enumerate(releases):
-        key = (type(release), release.shape, release.lattice, release.variance.as_integer_ratio())
-        kinds.setdefault(key, []).append(place)
-    found: list[NoisyTable | None] = [None] * len(releases)
-    for places in kinds.values():
+
+    def tell_kind(place: int) -> tuple[Hashable, ...]:
+        one = releases[place]
+        return type(one), one.shape, one.lattice, one.variance.as_integer_ratio()
+
+    found: dict[int, NoisyTable] = {}
+    for places in group(range(len(releases)), tell_kind).values():
         first = releases[places[0]]
         if isinstance(first, NoisyCounts):
             scale, variance = first.lattice, first.count_variance
@@ -73,7 +87,7 @@ def read_tables(releases: Sequence[NoisyCounts | NoisyInteractions]) -> list[Noi
         values = np.fromiter(flat, np.float64, len(places) * math.prod(first.shape)) / scale
         for place, counts in zip(places, values.reshape(len(places), *first.shape), strict=True):
             found[place] = NoisyTable(tuple(releases[place].columns), counts, variance)
-    return [table for table in found if table is not None]
+    return [found[place] for place in range(len(releases))]
 
 
 def combine(tables: Iterable[NoisyTable]) -> NoisyTable:
@@ -90,16 +104,13 @@ def combine_each(releases: Sequence[Sequence[NoisyTable]]) -> list[NoisyTable]:
     Tables of one shape are averaged together: a wide data set has thousands of pairs.
     """
     combined = [tables[0] for tables in releases]
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for place, tables in enumerate(releases):
-        if len(tables) > 1:
-            by_shape.setdefault(tables[0].counts.shape, []).append(place)
-    for shape, places in by_shape.items():
-        group = [table.margin(releases[place][0].columns) for place in places for table in releases[place]]
+    several = (place for place, tables in enumerate(releases) if len(tables) > 1)
+    for shape, places in group(several, lambda place: combined[place].counts.shape).items():
+        alike = [table.margin(releases[place][0].columns) for place in places for table in releases[place]]
         starts = np.cumsum([0, *(len(releases[place]) for place in places[:-1])])
-        weights = 1.0 / np.array([table.variance for table in group])
+        weights = 1.0 / np.array([table.variance for table in alike])
         total = np.add.reduceat(weights, starts)
-        parts = np.column_stack([stack_counts(group).reshape(len(group), -1), [table.flatness for table in group]])
+        parts = np.column_stack([stack_counts(alike).reshape(len(alike), -1), [table.flatness for table in alike]])
         means = np.add.reduceat(parts * weights[:, None], starts) / total[:, None]
         cells = math.prod(shape)
         for place, counts, flatness, variance in zip(
@@ -107,6 +118,12 @@ def combine_each(releases: Sequence[Sequence[NoisyTable]]) -> list[NoisyTable]:
         ):
             combined[place] = NoisyTable(combined[place].columns, counts, variance, tuple(flatness))
     return combined
+
+
+def combine_alike(tables: Iterable[NoisyTable]) -> dict[frozenset[str], NoisyTable]:
+    """Average the tables of each set of columns, by inverse variance."""
+    found = group(tables, lambda table: frozenset(table.columns))
+    return dict(zip(found, combine_each(list(found.values())), strict=True))
 
 
 def two_way_margins(tables: Iterable[NoisyTable]) -> list[NoisyTable]:
@@ -140,16 +157,13 @@ def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, Noisy
 
     - `interactions`: doubly centred counts of pairs; noise may lie outside of their subspace.
     """
-    by_shape: dict[tuple[int, ...], list[NoisyTable]] = {}
-    for table in interactions:
-        by_shape.setdefault(table.counts.shape, []).append(table)
     joined = []
-    for (rows, columns), group in by_shape.items():
-        ends = [[singles[table.columns[end]] for table in group] for end in (0, 1)]
+    for (rows, columns), alike in group(interactions, lambda table: table.counts.shape).items():
+        ends = [[singles[table.columns[end]] for table in alike] for end in (0, 1)]
         first, second = (stack_counts(margins) for margins in ends)
         first_variance, second_variance = (np.array([margin.variance for margin in margins]) for margins in ends)
-        variance = np.array([table.variance for table in group])
-        counts = stack_counts(group)
+        variance = np.array([table.variance for table in alike])
+        counts = stack_counts(alike)
         # noise outside of the subspace of interactions tells nothing: project it away
         counts = counts - counts.mean(axis=1, keepdims=True)
         counts = counts - counts.mean(axis=2, keepdims=True)
@@ -159,7 +173,7 @@ def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, Noisy
         flatness = np.column_stack([second_variance / (rows * variance), first_variance / (columns * variance)])
         joined += [
             NoisyTable(table.columns, filled, table.variance, (flat[0], flat[1]))
-            for table, filled, flat in zip(group, counts, flatness.tolist(), strict=True)
+            for table, filled, flat in zip(alike, counts, flatness.tolist(), strict=True)
         ]
     return joined
 
@@ -193,3 +207,58 @@ def join_pairs(
             noise += singles[name].variance / others * (shape[axis] - 1)
         joined.append(NoisyTable(names, counts + total / cells, noise / cells))
     return joined
+
+
+def _centre(table: NoisyTable) -> NoisyTable:
+    """Return the interaction of a pair table; `variance` is that of its directions already."""
+    counts = table.counts - table.counts.mean(axis=0, keepdims=True)
+    return NoisyTable(table.columns, counts - counts.mean(axis=1, keepdims=True), table.variance)
+
+
+def join_released(
+    tables: Sequence[NoisyTable], interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]
+) -> dict[frozenset[str], NoisyTable]:
+    """Return one table per pair from margins that were measured on their own and all that tells of interactions."""
+    of_two = [table for table in interactions if len(table.columns) == 2]
+    centred = combine_alike([*of_two, *(_centre(margin) for margin in two_way_margins(tables))])
+    return {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
+
+
+class ReleasedTables:
+    """The noisy tables in releases, and the sharpest one of any columns that follows from them.
+
+    - `tables`: with noise in every cell.
+    - `centred`: interactions of columns, and contrasts of single ones.
+    - `rows`: the number of rows, if it was measured.
+    - `singles`, `total`: margins from contrasts and the number of rows, and that number; nothing without contrasts.
+    """
+
+    def __init__(self, releases: Sequence[Release]) -> None:
+        counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
+        self.centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
+        self.tables = [table for table in counts if table.columns]
+        contrasts = [table for table in self.centred if len(table.columns) == 1]
+        totals = [table for table in counts if not table.columns]
+        self.rows = combine(totals) if totals or contrasts else None
+        self.total = self.rows if contrasts else None
+        self.singles = {} if self.total is None else add_total(contrasts, self.total)
+
+    def find(self, columns: tuple[str, ...]) -> NoisyTable | None:
+        """Return the table of some columns, axes in this order, or None if nothing tells their counts."""
+        if not self.singles:
+            found = [table.margin(columns) for table in self.tables if set(columns) <= set(table.columns)]
+            return combine(found) if found else None
+        if len(columns) == 1:
+            return self.singles.get(columns[0])
+        named = frozenset(columns)
+        if len(columns) == 2:
+            table = self._pairs.get(named)
+        else:
+            asked = [table for table in self.centred if set(table.columns) == named]
+            joined = join_pairs(asked, self._pairs, self.singles)
+            table = combine_alike(of for of in (*self.tables, *joined) if len(of.columns) == 3).get(named)
+        return None if table is None else table.margin(columns)
+
+    @cached_property
+    def _pairs(self) -> dict[frozenset[str], NoisyTable]:
+        return join_released(self.tables, self.centred, self.singles)

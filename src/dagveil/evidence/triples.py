@@ -6,7 +6,7 @@ with the three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,7 @@ from dagveil.evidence.wald import Conditioning, Regressions, Wald, distinct_rows
 
 Floats = NDArray[np.float64]
 
-FEWEST_ROWS = 5.0
-"""Joint cells expected to hold fewer rows than this are merged with the other rare ones."""
+FEWEST_ROWS = 5.0  # joint cells expected to hold fewer rows than this are merged with the other rare ones
 
 MUTE = 2.0
 """Rare cells are left out if they hold fewer rows together than this many deviations of the noise in a test of them."""
@@ -29,14 +28,10 @@ MUTE = 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _JointColumns:
-    """A batch of g pairs of columns, each pair as one column with up to s + 1 levels, the last one last.
+    """A batch of g pairs of columns, each pair as one column with up to s + 1 levels, the last one last."""
 
-    - `merge`: 1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1).
-    - `project`: whitened projection of the counts of the levels, shape (g, s, s + 1).
-    """
-
-    merge: Floats
-    project: Floats
+    merge: Floats  # 1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1)
+    project: Floats  # whitened projection of the counts of the levels, shape (g, s, s + 1)
     sets: Conditioning
 
 
@@ -62,8 +57,7 @@ class _Stack:
 
     def find(self, x: NDArray[np.intp], pairs: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """Return where in the order of keys the tables of a column with ascending pairs are, and whether at all."""
-        triples = np.sort(np.column_stack([x, pairs]), axis=1)
-        keys = triples @ np.array([self._n_columns**2, self._n_columns, 1])
+        keys = np.sort(np.column_stack([x, pairs]), axis=1) @ np.array([self._n_columns**2, self._n_columns, 1])
         rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return rows, self._keys[rows] == keys
 
@@ -99,8 +93,7 @@ class TripleEvidence(PairEvidence):
         pairs: Mapping[frozenset[str], NoisyTable],
     ) -> None:
         super().__init__(covariance)
-        self.triples = triples
-        self._pairs = pairs
+        self.triples, self._pairs = triples, pairs
         self._merges = [merge_matrix(groups) for groups in covariance.groups]
         self._levels = np.array([len(merge) for merge in self._merges], dtype=np.intp)
         # whitened projection of the counts of a column's levels, whatever their number
@@ -108,16 +101,16 @@ class TripleEvidence(PairEvidence):
         self._project = np.pad(covariance.whitener, ((0, 0), (0, 0), (0, 1))) - means
         d, position = len(covariance.columns), {name: i for i, name in enumerate(covariance.columns)}
         tables = list(triples.values())
-        places = [[position[name] for name in table.columns] for table in tables]
+        places = np.array([[position[name] for name in table.columns] for table in tables], dtype=np.intp)
         merged = [self._merge(table.counts, columns) for table, columns in zip(tables, places, strict=True)]
-        self._stack = _Stack(merged, np.array(places, dtype=np.intp), d)
+        self._stack = _Stack(merged, places, d)
         variance = np.array([table.variance for table in tables])
         self._variance = variance[self._stack.order]
         # the noisiest margin that a triple gives each pair: joint cells below it are not told apart
         self._noisiest = np.zeros((d, d))
-        shapes, axes = np.array([table.counts.shape for table in tables]), np.array(places, dtype=np.intp).T
+        shapes = np.array([table.counts.shape for table in tables])
         for gone in range(3):
-            first, second = np.delete(axes, gone, axis=0)
+            first, second = np.delete(places.T, gone, axis=0)
             for pair in ((first, second), (second, first)):
                 np.maximum.at(self._noisiest, pair, variance * shapes[:, gone])
 
@@ -143,7 +136,7 @@ class TripleEvidence(PairEvidence):
         for start in range(0, len(questions), step):
             chosen = questions.select(np.arange(start, min(start + step, len(questions))))
             place, pairs = distinct_rows(np.sort(chosen.given, axis=1))
-            for rows, wald in self._pair_up(chosen, place, self._condition_jointly(pairs), self.covariance.blocks):
+            for rows, wald in self._pair_up(chosen, place, self._condition_jointly(pairs)):
                 yield start + rows, wald
 
     def _condition_jointly(self, pairs: NDArray[np.intp]) -> Conditioned:
@@ -176,7 +169,7 @@ class TripleEvidence(PairEvidence):
             spreads = c.table_spread[x, :a, :a], c.spread[x, :a, :a]
             return regress(joined.sets, place, towards, *spreads, c.shift[x, :a], noise, within)
 
-        return Conditioned(joined.sets, find_noise, regress_columns, strata=True)
+        return Conditioned(joined.sets, find_noise, regress_columns)
 
     def _join_columns(self, pairs: NDArray[np.intp], width: int) -> _JointColumns:
         """Make one column of each pair; cells that are too rare to be told apart become its last level."""
@@ -231,7 +224,7 @@ class TripleEvidence(PairEvidence):
         )
         return _JointColumns(merge, project, sets)
 
-    def _merge(self, counts: Floats, columns: Sequence[int]) -> Floats:
+    def _merge(self, counts: Floats, columns: Iterable[int]) -> Floats:
         """Return the counts of these columns with their rarest levels merged."""
         for axis, column in enumerate(columns):
             merge = self._merges[column]

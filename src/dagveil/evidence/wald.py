@@ -11,7 +11,8 @@ regressed on them next, and a question joins two regressions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +21,13 @@ from scipy import special
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-SMALLEST_EIGENVALUE = 0.02
-"""Floor for the whitened conditioning block when it joins several noisy tables."""
-
-EXPECTED_EFFECT = 0.2
-"""Size of a dependence, in units of a correlation, that a separation denies."""
+SMALLEST_EIGENVALUE = 0.02  # floor for the whitened conditioning block when it joins several noisy tables
+EXPECTED_EFFECT = 0.2  # size of a dependence, in units of a correlation, that a separation denies
 
 EXPECTED_SHARE, SHARE_SPREAD = 0.5, 0.3
 """What one more conditioning column leaves of a dependence, if it leaves any: mean and deviation."""
 
-LEAST_INFORMATION = 1.0
-"""Below this nothing is known about a share."""
+LEAST_INFORMATION = 1.0  # below this nothing is known about a share
 
 LEAST_REMAINDER = 7.0
 """Dependence below this many deviations of a correlation, as sampling alone gives them, is as good as none where other
@@ -40,8 +37,7 @@ SLACK = (0.02, 0.03, 0.05)
 """Dependence, in units of a correlation, that graphs do not count, without conditioning, given one column, and given
 more: rows that were shrunk join independent columns a little, and k features do not take all of a column away."""
 
-NO_SLACK = (0.0, 0.0, 0.0)
-"""For p-values that are to be published."""
+NO_SLACK = (0.0, 0.0, 0.0)  # for p-values that are to be published
 
 LEFT_BEHIND = 0.02
 """What values that are not missing completely at random may leave of a dependence where they are left out, in units of
@@ -53,76 +49,54 @@ SMALLEST_RESIDUAL = 0.001
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioning:
-    """A batch of g conditioning sets, each of k blocks that are padded to size s.
+    """A batch of g conditioning sets, each of k blocks that are padded to size s."""
 
-    - `inverse`: K_SS⁻¹, shape (g, ks, ks).
-    - `spread`: R of each block in the tables with x and y, shape (g, k, s, s).
-    - `noise`: V of the tables of two blocks, shape (g, k, k).
-    - `margin_noise`, `probabilities`: variance and probability of each level of the blocks, dropped level last: (g, k,
-      s + 1).
-    - `whitener`: whitening matrix of each block, shape (g, k, s, s).
-    - `shift`: l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s).
-    - `allowance`: variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are
-      none.
-    - `lost`: n/n_a − 1, n_a being the rows in which a block is known, shape (g, k); None if no value is left out.
-    """
-
-    inverse: Floats
-    spread: Floats
-    noise: Floats
+    inverse: Floats  # K_SS⁻¹, shape (g, ks, ks)
+    spread: Floats  # R of each block in the tables with x and y, shape (g, k, s, s)
+    noise: Floats  # V of the tables of two blocks, shape (g, k, k)
+    # `margin_noise`, `probabilities`: variance and probability of each level of the blocks, dropped level last: (g, k,
+    # s + 1)
     margin_noise: Floats
     probabilities: Floats
-    whitener: Floats
-    shift: Floats
+    whitener: Floats  # whitening matrix of each block, shape (g, k, s, s)
+    shift: Floats  # l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s)
+    # variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are none
     allowance: Floats | None = None
+    # n/n_a − 1, n_a being the rows in which a block is known, shape (g, k); None if no value is left out
     lost: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Regressions:
-    """A batch of r columns of size a, each regressed on a conditioning set of k blocks.
+class Regressions(NamedTuple):
+    """A batch of r columns of size a, each regressed on a conditioning set of k blocks."""
 
-    - `covariance`, `slopes`: K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is
-      whitened).
-    - `levels`: B per level of each block, the dropped level's being 0, centred: (r, a, k(s + 1)).
-    - `sampling`: covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²).
-    - `noise`: B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with
-      S, R of x in the table (x, y), and f fᵀ: flat, shape (r, k + 3, a²).
-    - `shift`: f = l_x − B l_S, by which noise of the other end's margin reaches u; shape (r, a).
-    """
-
+    # `covariance`, `slopes`: K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is
+    # whitened)
     covariance: Floats
     slopes: Floats
-    levels: Floats
-    sampling: Floats
+    levels: Floats  # B per level of each block, the dropped level's being 0, centred: (r, a, k(s + 1))
+    sampling: Floats  # covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²)
+    # B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with S, R of
+    # x in the table (x, y), and f fᵀ: flat, shape (r, k + 3, a²)
     noise: Floats
-    shift: Floats
+    shift: Floats  # f = l_x − B l_S, by which noise of the other end's margin reaches u; shape (r, a)
 
     def select(self, rows: Places) -> Regressions:
         """Return the regressions at these rows of the batch."""
-        return Regressions(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return Regressions(*(part[rows] for part in self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """How much the parts of two regressions count in C, for a batch of q questions.
+    """How much the parts of two regressions count in C, for a batch of q questions."""
 
-    - `strata`: weight of each stratum of `Regressions.sampling`, shape (q, strata).
-    - `noise`: weight of each product of `Regressions.noise` of x and of y, shape (q, k + 3, k + 3).
-    - `margins`: variance of each level of the conditioning blocks, shape (q, k(s + 1)).
-    - `shared`: whether tables with S have the margins of S, so that their noise reaches u by more than one way.
-    - `allowance`: added to the variance of each entry of u, shape (q,).
-    - `lost`: n/n_a − 1 of the blocks of S, of x and of y, divided by n, shape (q, k + 2); None if no value is left out.
-    - `n_rows`: number of rows.
-    """
-
-    strata: Floats
-    noise: Floats
-    margins: Floats
-    shared: bool
-    allowance: Floats
+    strata: Floats  # weight of each stratum of `Regressions.sampling`, shape (q, strata)
+    noise: Floats  # weight of each product of `Regressions.noise` of x and of y, shape (q, k + 3, k + 3)
+    margins: Floats  # variance of each level of the conditioning blocks, shape (q, k(s + 1))
+    shared: bool  # whether tables with S have the margins of S, so that their noise reaches u by more than one way
+    allowance: Floats  # added to the variance of each entry of u, shape (q,)
+    # n/n_a − 1 of the blocks of S, of x and of y, divided by n, shape (q, k + 2); None if no value is left out
     lost: Floats | None
-    n_rows: float
+    n_rows: float  # number of rows
 
     def select(self, rows: Places) -> Weights:
         """Return the weights of these questions."""
@@ -137,15 +111,13 @@ class Remainder:
 
     A dependence roughly keeps its direction while columns are held fixed that do not explain it. So u is compared with
     what it was before, as share times that; with many levels this sees far more than u's own length would show.
-
-    - `share`, `information`: estimate of the share, and its inverse variance; both 0 where nothing is known. Shape
-      (q,).
-    - `whole`: size of the dependence before, in units of a correlation.
     """
 
+    # `share`, `information`: estimate of the share, and its inverse variance; both 0 where nothing is known. Shape
+    # (q,).
     share: Floats
     information: Floats
-    whole: Floats
+    whole: Floats  # size of the dependence before, in units of a correlation
 
     def odds(self, n_rows: float) -> Floats:
         """Return the log Bayes factor of some dependence left, against none: 0 where nothing is known.
@@ -167,22 +139,16 @@ class Remainder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wald:
-    """A batch of partial covariances with their covariance matrices.
+    """A batch of partial covariances with their covariance matrices."""
 
-    - `partial`: vec(u), shape (q, ab).
-    - `covariance`: C, shape (q, ab, ab).
-    - `sampling`: the part of C that sampling alone would cause.
-    """
-
-    partial: Floats
-    covariance: Floats
-    sampling: Floats
+    partial: Floats  # vec(u), shape (q, ab)
+    covariance: Floats  # C, shape (q, ab, ab)
+    sampling: Floats  # the part of C that sampling alone would cause
 
     def statistic(self) -> Floats:
         """Return T for each question."""
         solved = np.linalg.solve(self.covariance, self.partial[..., None])[..., 0]
-        value: Floats = np.einsum("qi,qi->q", self.partial, solved)
-        return np.maximum(value, 0.0)
+        return np.asarray(np.maximum(np.einsum("qi,qi->q", self.partial, solved), 0.0))
 
     def odds(self, n_rows: float) -> Floats:
         """Return the logarithm of the Bayes factor of a dependence, against none, for each question.
@@ -229,9 +195,16 @@ class Wald:
 
 
 def invert_sets(sets: Floats) -> Floats:
-    """Return K_SS⁻¹ of each set, given K_SS in shape (g, k, s, k, s), with a floor for its eigenvalues."""
+    """Return K_SS⁻¹ of each set, given K_SS in shape (g, k, s, k, s), with a floor for its eigenvalues.
+
+    One column alone is whitened.
+    """
     g, k, s = sets.shape[:3]
-    return invert_blocks(sets.reshape(g, k * s, k * s), k)
+    ss = sets.reshape(g, k * s, k * s)
+    if k < 2:
+        return ss
+    values, vectors = np.linalg.eigh(ss)
+    return np.asarray((vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def regress(
@@ -308,13 +281,10 @@ def weigh(
     noise[:, :k, k], noise[:, k, :k], noise[:, k + 1, k + 1] = y_noise, x_noise, pair_noise + own * others
     noise[:, k + 1, k + 2], noise[:, k + 2, k + 1] = own, others
     weights = sets.probabilities[place, 0] if strata else np.ones((q, 1))
-    shared = bool(sets.shift.any())
     allowance = np.zeros(q) if sets.allowance is None else sets.allowance[place]
-    fewer = None
-    if lost is not None and sets.lost is not None:
-        fewer = np.column_stack([sets.lost[place], *lost]) / n_rows
+    fewer = None if lost is None or sets.lost is None else np.column_stack([sets.lost[place], *lost]) / n_rows
     margins = sets.margin_noise[place].reshape(q, -1)
-    return Weights(weights / n_rows, noise, margins, shared, allowance, fewer, n_rows)
+    return Weights(weights / n_rows, noise, margins, bool(sets.shift.any()), allowance, fewer, n_rows)
 
 
 def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weights: Weights) -> Wald:
@@ -328,11 +298,10 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
     sampling = _sum_products(x.sampling, weights.strata[:, :, None] * y.sampling, a, b)
     c = sampling + _sum_products(x.noise, weights.noise @ y.noise, a, b)
     # noise of the conditioning columns' own margins, which stand in K_SS, and in the tables that share them
-    margins = x.levels[:, :, None] * y.levels[:, None]
+    of_x, of_y = x.levels[:, :, None], y.levels[:, None]
+    margins = of_x * of_y
     if weights.shared:
-        margins = (
-            margins - x.shift[:, :, None, None] * y.levels[:, None] - x.levels[:, :, None] * y.shift[:, None, :, None]
-        )
+        margins = margins - x.shift[:, :, None, None] * of_y - of_x * y.shift[:, None, :, None]
     margins = margins.reshape(q, a * b, -1)
     c += (margins * weights.margins[:, None]) @ margins.transpose(0, 2, 1)
     np.einsum("qii->qi", c)[:] += weights.allowance[:, None]
@@ -375,10 +344,8 @@ def fewer_rows(x: tuple[Floats, Floats], y: tuple[Floats, Floats], lost: Floats,
     k = lost.shape[1] - 2
 
     def end(residual: Floats, slopes: Floats, other: Floats) -> Floats:
-        share = n_rows * other[:, None, None]
-        return np.asarray(
-            share * residual + np.einsum("qiks,qjks,qk->qij", slopes, slopes, lost[:, :k]) * (1.0 + share)
-        )
+        share, own = n_rows * other[:, None, None], np.einsum("qiks,qjks,qk->qij", slopes, slopes, lost[:, :k])
+        return np.asarray(share * residual + own * (1.0 + share))
 
     first, second = end(*x, lost[:, k + 1]), end(*y, lost[:, k])
     a, b = first.shape[1], second.shape[1]
@@ -391,14 +358,6 @@ def _sum_products(left: Floats, right: Floats, a: int, b: int) -> Floats:
     """Return Σ_t L_t ⊗ R_t, given flat matrices in the shapes (q, terms, a²) and (q, terms, b²)."""
     mixed = (left.transpose(0, 2, 1) @ right).reshape(-1, a, a, b, b)
     return mixed.transpose(0, 1, 3, 2, 4).reshape(-1, a * b, a * b)
-
-
-def invert_blocks(ss: Floats, order: int) -> Floats:
-    """Invert K_SS, its eigenvalues kept above a floor; one column alone is whitened."""
-    if order < 2:
-        return ss
-    values, vectors = np.linalg.eigh(ss)
-    return np.asarray((vectors / np.maximum(values, SMALLEST_EIGENVALUE)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def residual_covariance(b: Floats, s: Floats, back: Floats) -> Floats:
@@ -417,13 +376,21 @@ def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:
     return np.asarray(squares - means[..., :, None] * means[..., None, :])
 
 
+def find_root(matrix: Floats) -> Floats:
+    """Return a root of a symmetric matrix, by columns, as if its negative eigenvalues were 0."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
 def distinct_rows(given: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return which distinct row each row is, and the distinct rows."""
     place = np.zeros(len(given), dtype=np.intp)
     first = place[:1]
     for column in given.T:
         # ranks stay below the number of rows, so that no number of columns overflows
-        _, first, place = np.unique(place * (int(given.max()) + 1) + column, return_index=True, return_inverse=True)
+        _, first, place = np.unique(
+            place * (int(given.max(initial=0)) + 1) + column, return_index=True, return_inverse=True
+        )
     return place, given[first]
 
 

@@ -27,7 +27,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import representable_variance
 from dagveil.privacy.release import NoisyCounts
-from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
+from dagveil.search.constraint.arrows import orient_by_evidence
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 
 SPEED_VERSION = 2  # version of the file; others are ignored and the shipped constants serve
@@ -190,7 +190,7 @@ def _search_seconds() -> float:
         tests = independence_from(_NAMES, evidence)
         assert tests is not None
         skeleton = find_skeleton(tests, SkeletonSettings(), NO_KNOWLEDGE)
-        return orient_by_evidence(tests, skeleton, ArrowSettings(), NO_KNOWLEDGE)
+        return orient_by_evidence(tests, skeleton, NO_KNOWLEDGE)
 
     return _seconds(search) / float(_KERNEL_COLUMNS**SEARCH_GROWTH)
 

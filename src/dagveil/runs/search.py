@@ -36,10 +36,10 @@ from dagveil.runs.probabilities import check_edges_at, describe_shares, state_pr
 from dagveil.runs.run import schema_knowledge
 from dagveil.search.confidence import Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
 from dagveil.search.constraint import skeleton as skeletons
-from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
-from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
+from dagveil.search.constraint.ancestral import orient_ancestral
+from dagveil.search.constraint.arrows import orient_by_evidence, orient_by_separating_sets
 from dagveil.search.probabilities import UNKNOWN
-from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
+from dagveil.search.score.hybrid import restore_edges, search_by_score
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 FACTORS: Final = (0.1, 10.0)  # levels are varied by these factors, one level at a time
@@ -137,7 +137,7 @@ def redraw_found_graphs(
 
 
 def _score_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
-    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
+    return search_by_score(tests, knowledge, tested, level=level)
 
 
 def prepare_search(
@@ -354,7 +354,7 @@ def search_by(
 
     def orient(tests: Independence, skeleton: skeletons.Skeleton, known: Knowledge) -> Cpdag:
         if settings.arrows is ArrowRule.EVIDENCE:
-            return orient_by_evidence(tests, skeleton, ArrowSettings(), known)
+            return orient_by_evidence(tests, skeleton, known)
         return orient_by_separating_sets(tests.columns, skeleton, known)
 
     def find(tests: Independence) -> Cpdag:
@@ -383,7 +383,6 @@ def search_hidden(
     levels: skeletons.SkeletonSettings,
 ) -> Callable[[Independence], MixedGraph]:
     """Return the search for a PAG, for any tests; the skeleton is that of the search without hidden causes."""
-    ancestral = AncestralSettings(selection=settings.selection_bias)
 
     def find(tests: Independence) -> MixedGraph:
         known = knowledge.within(tests.columns)
@@ -391,9 +390,9 @@ def search_hidden(
         required = Knowledge(required=known.required)
         skeleton = skeletons.find_skeleton(tests, levels, required)
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
-            tested = orient_by_evidence(tests, skeleton, ArrowSettings(), required)
+            tested = orient_by_evidence(tests, skeleton, required)
             skeleton = restore_edges(tests, required, skeleton, tested)
-        found = orient_ancestral(tests, skeleton, levels, ancestral, known)
+        found = orient_ancestral(tests, skeleton, levels, known, selection=settings.selection_bias)
         return found if tests.columns == columns else _add_required(columns, found.edges, knowledge)
 
     return find

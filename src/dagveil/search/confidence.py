@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -28,8 +28,7 @@ DRAWN = 0.8
 """An edge is drawn if at least this share of redraws has it. With less, what was found by chance, and so looks
 stronger than it is, too often passed."""
 
-MOST = 0.5
-"""An edge that is drawn has an arrow if at least this share of redraws has that arrow."""
+MOST = 0.5  # an edge that is drawn has an arrow if at least this share of redraws has that arrow
 
 NOW_AND_THEN = 0.2
 """Two pairs of a column are alternatives if each is in at least this share of redraws, and one of them in `DRAWN`."""
@@ -37,21 +36,15 @@ NOW_AND_THEN = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares over redraws.
+    """Shares over redraws."""
 
-    - `redraws`: number of redraws.
-    - `adjacent`: for each pair, in how many redraws it was adjacent.
-    - `directed`: for each (cause, effect), in how many redraws the arrow stood.
-    - `skeletons`: adjacent pairs of each redraw.
-    - `marks`: for each (start, end, mark), in how many redraws of a PAG the edge had this mark at its end.
-    - `kinds`: for each edge of a PAG, in how many redraws it had both of its marks.
-    """
-
-    redraws: int
-    adjacent: Counter[frozenset[str]]
-    directed: Counter[tuple[str, str]]
-    skeletons: tuple[frozenset[frozenset[str]], ...] = ()
+    redraws: int  # number of redraws
+    adjacent: Counter[frozenset[str]]  # for each pair, in how many redraws it was adjacent
+    directed: Counter[tuple[str, str]]  # for each (cause, effect), in how many redraws the arrow stood
+    skeletons: tuple[frozenset[frozenset[str]], ...] = ()  # adjacent pairs of each redraw
+    # for each (start, end, mark), in how many redraws of a PAG the edge had this mark at its end
     marks: Counter[tuple[str, str, Mark]] = field(default_factory=Counter)
+    # for each edge of a PAG, in how many redraws it had both of its marks
     kinds: Counter[Edge] = field(default_factory=Counter)
 
     @classmethod
@@ -62,10 +55,6 @@ class Shares:
     def of_pair(self, pair: frozenset[str]) -> float | None:
         """Return the share of redraws in which a pair was adjacent."""
         return self.adjacent[pair] / self.redraws if self.redraws else None
-
-    def of_either(self, first: frozenset[str], second: frozenset[str]) -> float:
-        """Return the share of redraws in which one or the other of two pairs was adjacent."""
-        return sum(first in pairs or second in pairs for pairs in self.skeletons) / max(self.redraws, 1)
 
     def of_arrow(self, cause: str, effect: str) -> float | None:
         """Return, among the redraws with this adjacency, the share with this arrow."""
@@ -102,28 +91,20 @@ def redraw_graphs(
     redraws: int,
     progress: Callable[[str, int, int], None],
 ) -> Shares:
-    """Redraw the evidence, search again, and count what returns.
-
-    - `find`: the search, settings included.
-    """
+    """Redraw the evidence, search again with `find`, settings included, and count what returns."""
     rng = np.random.default_rng(1)  # post-processing: a fixed seed makes the same evidence give the same shares
-    adjacent: Counter[frozenset[str]] = Counter()
-    directed: Counter[tuple[str, str]] = Counter()
-    marks: Counter[tuple[str, str, Mark]] = Counter()
-    kinds: Counter[Edge] = Counter()
-    skeletons = []
+    shares, skeletons = Shares(redraws, Counter(), Counter()), []
     for done in range(redraws):
         graph = find(evidence.redraw(rng))
         skeletons.append(graph.skeleton())
-        adjacent.update(skeletons[-1])
+        shares.adjacent.update(skeletons[-1])
         if isinstance(graph, Cpdag):
-            directed.update(graph.directed)
+            shares.directed.update(graph.directed)
         else:
-            kinds.update(graph.edges)
-            marks.update((edge.second, edge.first, edge.mark_at_first) for edge in graph.edges)
-            marks.update((edge.first, edge.second, edge.mark_at_second) for edge in graph.edges)
+            shares.kinds.update(graph.edges)
+            shares.marks.update((*edge[:2], edge.mark_at_second) for one in graph.edges for edge in (one, one.turned()))
         progress("redrawing noise for edge confidence", done + 1, redraws)
-    return Shares(redraws, adjacent, directed, tuple(skeletons), marks, kinds)
+    return replace(shares, skeletons=tuple(skeletons))
 
 
 def agree(
@@ -175,10 +156,7 @@ def agree_on_marks(
 
     A mark that half of the redraws have is drawn if it is part of a collider, follows from other marks, or from
     knowledge; all others are circles. Marks by which a column would cause itself, or one that it cannot cause, become
-    circles again, the weakest first.
-
-    - `found`: the graph of the released evidence; it is returned as it is if nothing was redrawn.
-    - `knowledge`: background knowledge, which every redraw obeys.
+    circles again, the weakest first. Parameters are those of `agree`.
     """
     if not shares.redraws:
         return found
@@ -191,8 +169,7 @@ def agree_on_marks(
                 believed = max(arrow, tail) >= MOST and arrow != tail
                 ends[start, end] = (Mark.ARROW if arrow > tail else Mark.TAIL) if believed else Mark.CIRCLE
     while astray := _find_astray(found.nodes, ends):
-        weakest = min(astray, key=lambda place: (shares.marks[(*place, ends[place])], place))
-        ends[weakest] = Mark.CIRCLE
+        ends[min(astray, key=lambda place: (shares.marks[(*place, ends[place])], place))] = Mark.CIRCLE
     drawn = {Edge(start, end, ends[end, start], mark) for (start, end), mark in ends.items()}
     agreed = read_ends(MixedGraph(found.nodes, frozenset(edge for edge in drawn if edge.first < edge.second)))
     founded = _found_marks(found.nodes, agreed, knowledge)
@@ -222,9 +199,9 @@ def _find_astray(nodes: tuple[str, ...], ends: dict[tuple[str, str], Mark]) -> s
         if mark is Mark.ARROW and ends[end, start] is Mark.TAIL:
             effects[start].add(end)
     for (start, end), mark in ends.items():
-        if mark is not Mark.ARROW or start not in reach((end,), effects.__getitem__):
-            continue
         after = reach((end,), effects.__getitem__)
+        if mark is not Mark.ARROW or start not in after:
+            continue
         path = [
             (cause, effect)
             for cause in nodes
@@ -261,7 +238,8 @@ def find_alternatives(graph: Cpdag | MixedGraph, shares: Shares) -> list[tuple[s
     found = []
     for x, others in near.items():
         for y, z in combinations(sorted(others), 2):
-            share = shares.of_either(frozenset((x, y)), frozenset((x, z)))
+            either = {frozenset((x, y)), frozenset((x, z))}
+            share = sum(not either.isdisjoint(pairs) for pairs in shares.skeletons) / max(shares.redraws, 1)
             if share >= DRAWN and frozenset((y, z)) in drawn:
                 found.append((x, y, z, share))
     return sorted(found, key=lambda one: -one[3])

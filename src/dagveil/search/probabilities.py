@@ -15,12 +15,8 @@ from dagveil.graphs.cpdag import Arc, Pair
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.search.confidence import Shares
 
-FEWEST_REDRAWS = 20
-"""With fewer redraws no probability is stated: shares are too coarse."""
-
-LEAST_VISIBLE = 0.01
-"""Noise below this is no noise: smaller effects are hardly ever an edge."""
-
+FEWEST_REDRAWS = 20  # with fewer redraws no probability is stated: shares are too coarse
+LEAST_VISIBLE = 0.01  # noise below this is no noise: smaller effects are hardly ever an edge
 ASSUMPTIONS = (
     "how likely the edge, and its arrow, is in the true graph; shown on simulated tables of independent rows, in which "
     "every common cause is a column and no column repeats another"
@@ -29,20 +25,13 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """From shares of redraws to probabilities, each a sum of log odds.
+    """From shares of redraws to probabilities, each a sum of log odds."""
 
-    - `constant`: of an edge.
-    - `share`: for each unit of the log odds of its share.
-    - `noise`: the same times the logarithm of what noise hides: the more it hides, the less a share tells.
-    - `columns`: for each unit of the logarithm of the number of columns, among which edges are rarer.
-    - `direction`: of an arrow, given the edge, for each unit of the log odds of its direction among redraws.
-    """
-
-    constant: float
-    share: float
-    noise: float
-    columns: float
-    direction: float
+    constant: float  # of an edge
+    share: float  # for each unit of the log odds of its share
+    noise: float  # the same times the logarithm of what noise hides: the more it hides, the less a share tells
+    columns: float  # for each unit of the logarithm of the number of columns, among which edges are rarer
+    direction: float  # of an arrow, given the edge, for each unit of the log odds of its direction among redraws
 
     def edge(self, facts: tuple[float, float, float]) -> float:
         """Return the probability of an edge from the facts of `weigh_edge`."""
@@ -105,7 +94,6 @@ def estimate_probabilities(
     visible: float,
     unclear: Collection[Pair] = (),
     knowledge: Knowledge = NO_KNOWLEDGE,
-    correction: Correction = FITTED,
 ) -> Probabilities:
     """Return the probabilities of the pairs that the search or a redraw joined; what is known is taken as true.
 
@@ -115,9 +103,9 @@ def estimate_probabilities(
     parents: dict[Arc, float] = {}
     for pair in {*found, *shares.adjacent} - set(unclear):
         a, b = sorted(pair)
-        edge = correction.edge(weigh_edge(shares, pair, len(columns), visible))
+        edge = FITTED.edge(weigh_edge(shares, pair, len(columns), visible))
         ahead, back = knowledge.allows(a, b), knowledge.allows(b, a)
-        lean = correction.lean(weigh_direction(shares, a, b)) if ahead and back else float(ahead)
+        lean = FITTED.lean(weigh_direction(shares, a, b)) if ahead and back else float(ahead)
         parents[a, b], parents[b, a] = edge * lean, edge * (1.0 - lean)
     for cause, effect in knowledge.required:
         parents[cause, effect], parents[effect, cause] = 1.0, 0.0

@@ -85,7 +85,6 @@ class SearchSettings:
                 f"marks of hidden causes are weighed by evidence, not by {self.arrows.value}; leave arrows out, or "
                 "leave hidden causes out"
             )
-
         if self.edges_at is not None:
             if not 0.0 < self.edges_at < 1.0:
                 raise MethodError(f"edges_at is {self.edges_at:g}; choose a probability between 0 and 1, such as 0.9")

@@ -8,7 +8,6 @@ of a discriminating path, and sets that only hidden causes make necessary. Where
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
@@ -19,70 +18,61 @@ from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs import pag
 from dagveil.graphs.cpdag import list_bits
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.arrows import ArrowSettings, Triple, climb_orientations, weigh_colliders, weigh_sets
+from dagveil.search.constraint.arrows import OrientationClimb, Triple, weigh_colliders, weigh_sets
 from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings
 
-Joint = tuple[int, int]
-"""Whether an edge has an arrowhead at its first and at its second end: 1 or 0."""
-
+Joint = tuple[int, int]  # whether an edge has an arrowhead at its first and at its second end: 1 or 0
 FORWARD, BACKWARD, BOTH = (0, 1), (1, 0), (1, 1)
 
 LONGEST_PATH: Final = 3
 """Nodes between the first node of a discriminating path and the one in question; longer ones are not asked about."""
 
-FORBIDDEN: Final = 1e9
-"""What a graph that is not ancestral costs, so that any other is preferred."""
-
-MOST_REACHED: Final = 8
-"""Nodes among which such sets are looked for; where more are reached, none is."""
+FORBIDDEN: Final = 1e9  # what a graph that is not ancestral costs, so that any other is preferred
+MOST_REACHED: Final = 8  # nodes among which such sets are looked for; where more are reached, none is
 
 
-@dataclass(frozen=True, slots=True)
-class AncestralSettings:
-    """Constants of the search; docs/hidden-causes.md tells how they were chosen.
-
-    - `doubt`: evidence of a collider below this is none.
-    - `price`: evidence that an edge with two arrowheads must bring; also that of a discriminating path, and of a set
-      that only hidden causes make necessary.
-    - `arrows`: constants of the climb over acyclic orientations, where this one starts.
-    - `selection`: whether rows may have been selected by what is studied.
-    """
-
-    doubt: float = 2.0
-    price: float = 2.0
-    arrows: ArrowSettings = field(default_factory=ArrowSettings)
-    selection: bool = False
+# docs/hidden-causes.md tells how these two were chosen
+DOUBT: Final = 2.0  # evidence of a collider below this is none
+PRICE: Final = 2.0
+"""Evidence that an edge with two arrowheads must bring; also that of a discriminating path, and of a set that only
+hidden causes make necessary."""
 
 
 def orient_ancestral(
     evidence: Independence,
     skeleton: Skeleton,
     levels: SkeletonSettings,
-    settings: AncestralSettings,
     knowledge: Knowledge,
+    *,
+    selection: bool = False,
+    doubt: float = DOUBT,
 ) -> pag.MixedGraph:
     """Return the PAG that agrees best with the evidence on colliders.
 
     - `skeleton`: what tests have found; edges that hidden causes put between two columns go.
     - `knowledge`: who cannot cause whom, and who must.
+    - `selection`: whether rows may have been selected by what is studied.
     """
-    ends = _find_marks(evidence, skeleton, settings, knowledge)
-    further = _separate_further(evidence, skeleton, levels, settings, ends, knowledge)
+    ends = _find_marks(evidence, skeleton, knowledge, selection, doubt)
+    further = _separate_further(evidence, skeleton, levels, ends, knowledge)
     if further is not skeleton:
-        ends = _find_marks(evidence, further, settings, knowledge)
+        ends = _find_marks(evidence, further, knowledge, selection, doubt)
     return pag.name_ends(evidence.columns, ends)
 
 
 def _find_marks(
-    evidence: Independence, skeleton: Skeleton, settings: AncestralSettings, knowledge: Knowledge
+    evidence: Independence, skeleton: Skeleton, knowledge: Knowledge, selection: bool, doubt: float
 ) -> pag.Ends:
     """Mark colliders and what is known, and close the marks under the rules."""
     names = evidence.columns
-    weighed = weigh_colliders(evidence, skeleton, settings.arrows, with_separators=True)
-    weights = {triple: weight - settings.doubt for triple, weight in weighed.items()}
+    weighed = weigh_colliders(evidence, skeleton, with_separators=True)
+    weights = {triple: weight - doubt for triple, weight in weighed.items()}
     ends = mark_knowledge(names, skeleton.adjacency, knowledge)
-    colliders = _list_colliders(names, skeleton, weights, settings, knowledge)
-    doubtful = {triple for triple, weight in weighed.items() if abs(weight) < settings.doubt}.difference(colliders)
+    if selection:  # selected rows need not have a best graph, so each collider stands for itself
+        colliders = [triple for triple, weight in weights.items() if weight > 0]
+    else:
+        colliders = _list_colliders(names, skeleton, weights, knowledge)
+    doubtful = {triple for triple, weight in weighed.items() if abs(weight) < doubt}.difference(colliders)
     for x, z, y in colliders:
         for end in (x, y):
             ends[end, z] = pag.ARROW if ends[end, z] == pag.CIRCLE else ends[end, z]
@@ -95,10 +85,10 @@ def _find_marks(
         sets = [tuple(sorted(between)), *(tuple(sorted((*between, other))) for other in others)]
         questions = [(first, c, given) for given in sets]
         questions += [(first, c, tuple(sorted((*given, b)))) for given in sets]
-        weight = weigh_sets(evidence, questions, [0, len(sets)], settings.arrows)[0]
-        return None if abs(weight) < settings.price else weight > 0
+        weight = weigh_sets(evidence, questions, [0, len(sets)])[0]
+        return None if abs(weight) < PRICE else weight > 0
 
-    return pag.OrientationRules(ends, decide, selection=settings.selection, doubtful=doubtful).close()
+    return pag.OrientationRules(ends, decide, selection=selection, doubtful=doubtful).close()
 
 
 def mark_knowledge(names: tuple[str, ...], adjacency: NDArray[np.bool_], knowledge: Knowledge) -> pag.Ends:
@@ -113,31 +103,20 @@ def mark_knowledge(names: tuple[str, ...], adjacency: NDArray[np.bool_], knowled
 
 
 def _list_colliders(
-    names: tuple[str, ...],
-    skeleton: Skeleton,
-    weights: dict[Triple, float],
-    settings: AncestralSettings,
-    knowledge: Knowledge,
+    names: tuple[str, ...], skeleton: Skeleton, weights: dict[Triple, float], knowledge: Knowledge
 ) -> list[Triple]:
-    """List the colliders of the best ancestral graph; selected rows need not have one, so each for itself."""
-    if settings.selection:
-        return [triple for triple, weight in weights.items() if weight > 0]
-    directed = climb_orientations(names, skeleton, weights, settings.arrows, knowledge)
+    """List the colliders of the best ancestral graph."""
+    directed = OrientationClimb(names, skeleton, weights, knowledge).best()
     start = {(min(arc), max(arc)): FORWARD if arc[0] < arc[1] else BACKWARD for arc in directed}
-    into = _AncestralClimb(names, weights, settings.price, knowledge).best([start, dict.fromkeys(start, BOTH)])
+    into = _AncestralClimb(names, weights, knowledge).best([start, dict.fromkeys(start, BOTH)])
     return [(x, z, y) for x, z, y in weights if into[z] >> x & 1 and into[z] >> y & 1]
 
 
 class _AncestralClimb:
     """Local search over ancestral graphs with one skeleton, by the marks of one edge at a time."""
 
-    def __init__(
-        self, names: tuple[str, ...], weights: dict[Triple, float], price: float, knowledge: Knowledge
-    ) -> None:
-        self._names = names
-        self._knowledge = knowledge
-        self._price = price
-        self._weights = weights
+    def __init__(self, names: tuple[str, ...], weights: dict[Triple, float], knowledge: Knowledge) -> None:
+        self._names, self._knowledge, self._weights = names, knowledge, weights
         self._partners: list[dict[int, list[tuple[int, float]]]] = [{} for _ in names]
         for (x, z, y), weight in weights.items():
             self._partners[z].setdefault(x, []).append((y, weight))
@@ -156,7 +135,7 @@ class _AncestralClimb:
             while sum(self._improve(edge, allowed[edge], state, into) for edge in state):
                 pass
             score = sum(w for (x, z, y), w in self._weights.items() if into[z] >> x & 1 and into[z] >> y & 1)
-            score -= self._price * sum(kind == BOTH for kind in state.values())
+            score -= PRICE * sum(kind == BOTH for kind in state.values())
             score -= 0.0 if _is_ancestral(len(into), state) else FORBIDDEN  # knowledge can make a start that is none
             if score > best + 1e-9:
                 best, answer = score, into
@@ -164,8 +143,7 @@ class _AncestralClimb:
 
     def _allow(self, a: int, b: int) -> list[Joint]:
         first, second, known = self._names[a], self._names[b], self._knowledge
-        kinds = [FORWARD] if known.allows(first, second) else []
-        kinds += [BACKWARD] if known.allows(second, first) else []
+        kinds = [FORWARD] * known.allows(first, second) + [BACKWARD] * known.allows(second, first)
         return kinds if known.requires(first, second) else [*kinds, BOTH]
 
     def _improve(
@@ -174,7 +152,7 @@ class _AncestralClimb:
         """Give an edge the marks that raise the score most and keep the graph ancestral."""
         a, b = edge
         at_a, at_b = self._share(a, b, into[a]), self._share(b, a, into[b])
-        worth = {kind: kind[0] * at_a + kind[1] * at_b - self._price * (kind == BOTH) for kind in allowed}
+        worth = {kind: kind[0] * at_a + kind[1] * at_b - PRICE * (kind == BOTH) for kind in allowed}
         now = state[edge]
         for kind in sorted(allowed, key=lambda one: -worth[one]):
             if worth[kind] <= worth[now] + 1e-9:
@@ -215,7 +193,6 @@ def _separate_further(
     evidence: Independence,
     skeleton: Skeleton,
     levels: SkeletonSettings,
-    settings: AncestralSettings,
     ends: pag.Ends,
     knowledge: Knowledge,
 ) -> Skeleton:
@@ -225,7 +202,7 @@ def _separate_further(
     node.
     """
     names = evidence.columns
-    adjacency, separators, p_values = skeleton.adjacency.copy(), dict(skeleton.separators), dict(skeleton.p_values)
+    separated = {}
     for x, y in skeleton.edges():
         if knowledge.requires(names[x], names[y]) or pag.TAIL in (ends[x, y], ends[y, x]):
             continue
@@ -237,11 +214,10 @@ def _separate_further(
             if beyond and len(reached) <= MOST_REACHED:
                 for size in range(1, levels.largest_order + 1):
                     tried |= {given for given in combinations(sorted(reached), size) if not beyond.isdisjoint(given)}
-        found = _separate(evidence, levels, -settings.price, x, y, tried)
+        found = _separate(evidence, levels, x, y, tried)
         if found is not None:
-            adjacency[x, y] = adjacency[y, x] = False
-            separators[x, y], p_values[x, y] = found
-    return skeleton if len(separators) == len(skeleton.separators) else Skeleton(adjacency, separators, p_values)
+            separated[x, y] = found
+    return skeleton.without(separated) if separated else skeleton
 
 
 def _find_collided(ends: pag.Ends, start: int) -> set[int]:
@@ -258,9 +234,9 @@ def _find_collided(ends: pag.Ends, start: int) -> set[int]:
 
 
 def _separate(
-    evidence: Independence, levels: SkeletonSettings, odds: float, x: int, y: int, sets: set[tuple[int, ...]]
+    evidence: Independence, levels: SkeletonSettings, x: int, y: int, sets: set[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], float] | None:
-    """Return the smallest set that separates the two, and the p-value, if the odds of a dependence are below this."""
+    """Return the smallest set that separates the two, and the p-value, if the odds of a dependence are low enough."""
     for size in sorted({len(given) for given in sets}):
         questions = Questions.of([(x, y, given) for given in sorted(sets) if len(given) == size])
         questions = questions.select(evidence.answers(questions))
@@ -272,8 +248,7 @@ def _separate(
         p_value = evidence.test(questions).p_value
         apart = p_value > levels.conditional_level
         questions, p_value = questions.select(apart), p_value[apart]
-        passes = evidence.odds(questions) < odds if len(questions) else np.zeros(0, dtype=bool)
-        if passes.any():
+        if len(questions) and (passes := evidence.odds(questions) < -PRICE).any():
             best = int(np.argmax(np.where(passes, p_value, -1.0)))
             return tuple(questions.given[best].tolist()), float(p_value[best])
     return None

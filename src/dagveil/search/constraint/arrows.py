@@ -10,24 +10,20 @@ needed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.evidence.tables import group
 from dagveil.graphs import cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
 
 
 def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, knowledge: Knowledge) -> cpdag.Cpdag:
-    """Return the CPDAG (with knowledge, the MPDAG) that the separating sets speak for.
-
-    - `columns`: names, in the order of the skeleton's positions.
-    - `skeleton`: with the set that removed each pair.
-    """
+    """Return the CPDAG (with knowledge, the MPDAG) that the separating sets of a skeleton speak for."""
     neighbours = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
     colliders = [
         (skeleton.p_values.get((x, y), 0.0), x, z, y)
@@ -60,43 +56,22 @@ def _without(pairs: set[cpdag.Pair], arrows: set[cpdag.Arc]) -> set[cpdag.Pair]:
 
 Triple = tuple[int, int, int]
 
-
-@dataclass(frozen=True, slots=True)
-class ArrowSettings:
-    """Constants of the climb.
-
-    - `largest_evidence`: evidence of one triple is clipped here: no single triple outweighs everything else.
-    - `restarts`: random starts besides the two greedy ones.
-    """
-
-    largest_evidence: float = 10.0
-    restarts: int = 10
+LARGEST_EVIDENCE = 10.0  # evidence of one triple is clipped here: no single triple outweighs everything else
+RESTARTS = 10  # random starts of the climb besides the two greedy ones
 
 
 def orient_by_evidence(
-    evidence: Independence, skeleton: Skeleton, settings: ArrowSettings, knowledge: Knowledge
+    evidence: Independence, skeleton: Skeleton, knowledge: Knowledge, restarts: int = RESTARTS
 ) -> cpdag.Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that agrees best with the evidence on colliders."""
     names = evidence.columns
-    weights = weigh_colliders(evidence, skeleton, settings)
-    edges = climb_orientations(names, skeleton, weights, settings, knowledge)
+    edges = OrientationClimb(names, skeleton, weigh_colliders(evidence, skeleton), knowledge).best(restarts)
     found = cpdag.Dag(names, frozenset((names[a], names[b]) for a, b in edges)).cpdag()
     return found if knowledge == Knowledge.none() else knowledge.orient(found)
 
 
-def climb_orientations(
-    names: tuple[str, ...],
-    skeleton: Skeleton,
-    weights: dict[Triple, float],
-    settings: ArrowSettings,
-    knowledge: Knowledge,
-) -> list[tuple[int, int]]:
-    """Return the acyclic orientation of a skeleton with the heaviest colliders that was found, as (parent, child)."""
-    return _Climb(names, skeleton.adjacency, weights, knowledge).best(settings.restarts)
-
-
 def weigh_colliders(
-    evidence: Independence, skeleton: Skeleton, settings: ArrowSettings, *, with_separators: bool = False
+    evidence: Independence, skeleton: Skeleton, *, with_separators: bool = False
 ) -> dict[Triple, float]:
     """Return E for each unshielded triple (x, z, y) with x < y; positive speaks for a collider at z.
 
@@ -110,17 +85,17 @@ def weigh_colliders(
     starts: list[int] = []  # where the sets of a triple without z begin, and then those with z
     for x, z, y in triples:
         separator = set(skeleton.separators.get((x, y), ())) if with_separators else set()
-        for sets, more in zip(_sets(neighbours, x, z, y), (separator - {z}, separator | {z}), strict=True):
+        others = sorted((neighbours[x] | neighbours[y]) - {x, y, z})
+        for held in ((), (z,)):
+            # sets without z up to size one, and with z up to size two, inside a neighbourhood
+            sets = [held, *(tuple(sorted((w, *held))) for w in others), tuple(sorted(separator - {z} | set(held)))]
             starts.append(len(questions))
-            questions.extend((x, y, given) for given in dict.fromkeys((*sets, tuple(sorted(more)))))
-    return dict(zip(triples, weigh_sets(evidence, questions, starts, settings), strict=True))
+            questions.extend((x, y, given) for given in dict.fromkeys(sets))
+    return dict(zip(triples, weigh_sets(evidence, questions, starts), strict=True))
 
 
 def weigh_sets(
-    evidence: Independence,
-    questions: list[tuple[int, int, tuple[int, ...]]],
-    starts: list[int],
-    settings: ArrowSettings,
+    evidence: Independence, questions: list[tuple[int, int, tuple[int, ...]]], starts: list[int]
 ) -> list[float]:
     """Weigh the sets of each even start against those of the next: positive if the first sets separate better."""
     halves = _statistics(evidence, questions) / -2
@@ -130,8 +105,8 @@ def weigh_sets(
     both = counts.all(axis=1)  # otherwise nothing was measured that could speak for one side
     means = sums[both] - np.log(counts[both])
     balance = np.zeros(len(counts))
-    balance[both] = np.clip(means[:, 0] - means[:, 1], -settings.largest_evidence, settings.largest_evidence)
-    return [float(value) for value in balance]
+    balance[both] = np.clip(means[:, 0] - means[:, 1], -LARGEST_EVIDENCE, LARGEST_EVIDENCE)
+    return list(map(float, balance))
 
 
 def unshielded(neighbours: list[set[int]]) -> Iterator[Triple]:
@@ -142,19 +117,10 @@ def unshielded(neighbours: list[set[int]]) -> Iterator[Triple]:
                 yield x, z, y
 
 
-def _sets(neighbours: list[set[int]], x: int, z: int, y: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Conditioning sets without z up to size one, and with z up to size two, inside a neighbourhood."""
-    others = sorted((neighbours[x] | neighbours[y]) - {x, y, z})
-    return [(), *((w,) for w in others)], [(z,), *((w, z) if w < z else (z, w) for w in others)]
-
-
 def _statistics(evidence: Independence, questions: list[tuple[int, int, tuple[int, ...]]]) -> NDArray[np.float64]:
     """Answer questions of mixed order; NaN where the evidence has no answer."""
     values = np.full(len(questions), np.nan)
-    rows: dict[int, list[int]] = {}
-    for row, question in enumerate(questions):
-        rows.setdefault(len(question[2]), []).append(row)
-    for mine in rows.values():
+    for mine in group(range(len(questions)), lambda row: len(questions[row][2])).values():
         # the same question may belong to several triples
         place: dict[tuple[int, int, tuple[int, ...]], int] = {}
         which = [place.setdefault(questions[row], len(place)) for row in mine]
@@ -167,22 +133,21 @@ def _statistics(evidence: Independence, questions: list[tuple[int, int, tuple[in
     return values
 
 
-class _Climb:
-    """Local search over acyclic orientations, with parents as bit masks."""
+class OrientationClimb:
+    """Local search over acyclic orientations of a skeleton for heavy colliders, with parents as bit masks."""
 
     def __init__(
-        self, names: tuple[str, ...], adjacency: NDArray[np.bool_], weights: dict[Triple, float], knowledge: Knowledge
+        self, names: tuple[str, ...], skeleton: Skeleton, weights: dict[Triple, float], knowledge: Knowledge
     ) -> None:
         self._d = len(names)
         self._names = names
         self._place = {name: i for i, name in enumerate(names)}
-        self._edges = [(int(a), int(b)) for a, b in zip(*np.nonzero(np.triu(adjacency)), strict=True)]
+        self._edges = skeleton.edges()
         self._triples = list(weights.items())
         self._weight: list[dict[tuple[int, int], float]] = [{} for _ in range(self._d)]
+        self._partners: list[dict[int, int]] = [{} for _ in range(self._d)]
         for (x, z, y), weight in weights.items():
             self._weight[z][x, y] = self._weight[z][y, x] = weight
-        self._partners: list[dict[int, int]] = [{} for _ in range(self._d)]
-        for x, z, y in weights:
             self._partners[z][x] = self._partners[z].get(x, 0) | 1 << y
             self._partners[z][y] = self._partners[z].get(y, 0) | 1 << x
         self._fixed: set[tuple[int, int]] = set()
@@ -191,7 +156,7 @@ class _Climb:
             if forward != backward:
                 self._fixed.add((a, b) if forward else (b, a))
 
-    def best(self, restarts: int) -> list[tuple[int, int]]:
+    def best(self, restarts: int = RESTARTS) -> list[tuple[int, int]]:
         """Return the best orientation found, as (parent, child)."""
         best_score, best_parents = -np.inf, [0] * self._d
         # with all colliders that the evidence speaks for, and no other, there is nothing left to climb
@@ -207,35 +172,26 @@ class _Climb:
     def _starts(self, restarts: int) -> Iterator[list[int]]:
         """Yield the greedy starts, and then random ones."""
         yield self._collider_start()
-        yield self._pull_start()
+        # nodes that look like colliders come late
+        pull = [0.0] * self._d
+        for (_, z, _), weight in self._triples:
+            pull[z] += max(weight, 0.0)
+        yield self._order_start(pull)
         rng = np.random.default_rng(0)  # search only: nothing private hangs on it
         for _ in range(restarts):
             yield self._order_start(rng.permutation(self._d).tolist())
 
     def _order_start(self, rank: list[float]) -> list[int]:
-        """Orient every edge along an order that respects the forced directions."""
-        order = self._topological(rank)
-        place = {node: i for i, node in enumerate(order)}
+        """Orient every edge along an order that respects the forced directions, the lowest rank first otherwise."""
+        ranked = [self._names[node] for node in sorted(range(self._d), key=rank.__getitem__)]
+        forced = [(self._names[cause], self._names[effect]) for cause, effect in self._fixed]
+        order = cpdag.sort_topologically(tuple(ranked), forced) or ()  # knowledge never goes round in a circle
+        late = {self._place[name]: i for i, name in enumerate(order)}
         parents = [0] * self._d
         for a, b in self._edges:
-            first, second = (a, b) if place[a] < place[b] else (b, a)
+            first, second = (a, b) if late[a] < late[b] else (b, a)
             parents[second] |= 1 << first
         return parents
-
-    def _topological(self, rank: list[float]) -> list[int]:
-        if not self._fixed:
-            return sorted(range(self._d), key=rank.__getitem__)
-        waiting = {node: sum(1 for _, child in self._fixed if child == node) for node in range(self._d)}
-        order: list[int] = []
-        while waiting:
-            free = [node for node, count in waiting.items() if count == 0]
-            node = min(free, key=lambda v: rank[v])
-            order.append(node)
-            del waiting[node]
-            for parent, child in self._fixed:
-                if parent == node:
-                    waiting[child] -= 1
-        return order
 
     def _collider_start(self) -> list[int]:
         """Start from all colliders that the evidence speaks for, the strongest first, as long as no cycle closes."""
@@ -252,18 +208,10 @@ class _Climb:
         names = self._names
         pairs = {frozenset((names[a], names[b])) for a, b in self._edges}
         named = {(names[cause], names[effect]) for cause, effect in arrows}
-        loose = pairs - {frozenset(arc) for arc in named}
         parents = [0] * self._d
-        for first, second in cpdag.nearest_extension(names, named, loose):
+        for first, second in cpdag.nearest_extension(names, named, _without(pairs, named)):
             parents[self._place[second]] |= 1 << self._place[first]
         return parents
-
-    def _pull_start(self) -> list[int]:
-        """Start where nodes that look like colliders come late."""
-        pull = [0.0] * self._d
-        for (_, z, _), weight in self._triples:
-            pull[z] += max(weight, 0.0)
-        return self._order_start(pull)
 
     def _ascend(self, parents: list[int]) -> float:
         """Climb in place until no move helps; return the score."""
@@ -313,14 +261,7 @@ class _Climb:
 
     def _share(self, z: int, x: int, others: int) -> float:
         """Weight of the colliders at z that x forms with these other parents."""
-        mask = self._partners[z].get(x, 0) & others
-        if not mask:
-            return 0.0
-        total, weight = 0.0, self._weight[z]
-        while mask:
-            total += weight[x, (mask & -mask).bit_length() - 1]
-            mask &= mask - 1
-        return total
+        return sum((self._weight[z][x, y] for y in cpdag.list_bits(self._partners[z].get(x, 0) & others)), 0.0)
 
     def _reaches(self, start: int, goal: int, parents: list[int]) -> bool:
         """Tell whether `goal` has `start` among its ancestors; with the arc goal → start that closes a cycle."""

@@ -43,7 +43,7 @@ def _mark_colliders(skeleton: Skeleton) -> Ends:
 def _separate_further(evidence: Independence, settings: SkeletonSettings, skeleton: Skeleton) -> Skeleton:
     """Try sets of nodes that hidden causes can make necessary, though they are nobody's neighbours."""
     ends = _mark_colliders(skeleton)
-    adjacency, separators, p_values = skeleton.adjacency.copy(), dict(skeleton.separators), dict(skeleton.p_values)
+    separated: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
     for x, y in skeleton.edges():
         near = [set(np.flatnonzero(skeleton.adjacency[end]).tolist()) for end in (x, y)]
         tried = set()
@@ -57,10 +57,9 @@ def _separate_further(evidence: Independence, settings: SkeletonSettings, skelet
                 continue
             p_value = float(evidence.test(question).p_value[0])
             if p_value > settings.conditional_level:
-                adjacency[x, y] = adjacency[y, x] = False
-                separators[x, y], p_values[x, y] = given, p_value
+                separated[x, y] = given, p_value
                 break
-    return Skeleton(adjacency, separators, p_values)
+    return skeleton.without(separated)
 
 
 def find_reachable(ends: Ends, start: int) -> set[int]:

@@ -23,24 +23,17 @@ Question = tuple[str, str, tuple[str, ...]]
 class Traversal(enum.Enum):
     """In which order pairs and sets come."""
 
-    PUBLISHED = "published"
-    """Ordered pairs (x, y), sets from the neighbours of x: most questions come twice."""
-
-    ONCE = "once"
-    """Each pair once, sets from the neighbours of either end: no question comes twice."""
+    PUBLISHED = "published"  # ordered pairs (x, y), sets from the neighbours of x: most questions come twice
+    ONCE = "once"  # each pair once, sets from the neighbours of either end: no question comes twice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sweep:
-    """What a search found, what it asked, and what it could not ask.
+    """What a search found, what it asked, and what it could not ask."""
 
-    - `skeleton`: edges that are left, and the set that removed each other pair.
-    - `asked`: questions that were decided, by order.
-    - `unanswered`: edges that the search still wanted to test when the budget ran out, with the order of the sets.
-    """
-
-    skeleton: Skeleton
-    asked: tuple[int, ...]
+    skeleton: Skeleton  # edges that are left, and the set that removed each other pair
+    asked: tuple[int, ...]  # questions that were decided, by order
+    # edges that the search still wanted to test when the budget ran out, with the order of the sets
     unanswered: tuple[tuple[str, str, int], ...] = ()
 
     @property
@@ -119,7 +112,6 @@ def prune(
     """Run PC's first phase.
 
     - `is_independent`: decides a question. `BudgetExceededError` from it ends the search.
-    - `traversal`: in which order pairs and sets come.
     - `start_order`: told before each order; returns whether to go on.
     - `progress`: told before each pair.
     """

@@ -9,7 +9,7 @@ makes everything look independent cannot take a connected graph apart. What come
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -23,8 +23,7 @@ from dagveil.graphs.knowledge import Knowledge
 
 Bools = NDArray[np.bool_]
 
-FALSE_EDGES = 0.5
-"""Edges that may appear on average where nothing depends on anything."""
+FALSE_EDGES = 0.5  # edges that may appear on average where nothing depends on anything
 
 MOST_DRAWS, FEWEST_DRAWS, DRAWN_PAIRS = 200, 20, 100_000
 """Tables without any dependence that the bound is checked on: fewer where there are many pairs."""
@@ -33,8 +32,7 @@ NO_DEPENDENCE = -0.1
 """A set of two columns or more separates only if the log Bayes factor of dependence given it is below this: a test that
 could have seen nothing has one of about 0."""
 
-BLURRED = 0.5
-"""Noise blurs a test if it leaves less than this share of the information."""
+BLURRED = 0.5  # noise blurs a test if it leaves less than this share of the information
 
 SOME_DEPENDENCE = 1.0
 """One column whose test is blurred separates only if the log Bayes factor of dependence given it is below this."""
@@ -47,55 +45,51 @@ ends: what noise hides may be what explains it."""
 class RemovalOrder(enum.Enum):
     """Which of several possible separations is carried out first."""
 
-    MOST_CONVINCING = "most-convincing"
-    """The largest p-value first: best where noise leaves the tests their power."""
-
+    MOST_CONVINCING = "most-convincing"  # the largest p-value first: best where noise leaves the tests their power
+    # at order 1 the least associated pair first, and z separates x from y only if x and y are less associated than
+    # either is with z, as the data processing inequality demands: best where noise makes every edge of a triangle look
+    # dispensable
     WEAKEST_EDGE = "weakest-edge"
-    """At order 1 the least associated pair first, and z separates x from y only if x and y are less associated than
-    either is with z, as the data processing inequality demands: best where noise makes every edge of a triangle look
-    dispensable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkeletonSettings:
-    """Constants of the search; docs/methods/measure.md tells how they were chosen.
+    """Constants of the search; docs/methods/measure.md tells how they were chosen."""
 
-    - `marginal_level`: an edge is kept at first if its marginal p-value is below this.
-    - `conditional_level`: a set separates if its p-value is above this.
-    - `largest_order`: size of the largest conditioning set.
-    - `sets_per_edge`: conditioning sets of each size that are tested per edge, the most promising ones.
-    - `neighbours_considered`: neighbours from which larger sets are built, per end of an edge.
-    - `removal_order`: which separation is carried out first.
-    - `false_share`: share of the pairs that pass the marginal test which may be independent, on average: the level
-      falls below `marginal_level` for that.
-    """
-
-    marginal_level: float = 0.01
-    conditional_level: float = 1e-5
-    largest_order: int = 2
-    sets_per_edge: int = 8
-    neighbours_considered: int = 12
-    removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING
+    marginal_level: float = 0.01  # an edge is kept at first if its marginal p-value is below this
+    conditional_level: float = 1e-5  # a set separates if its p-value is above this
+    largest_order: int = 2  # size of the largest conditioning set
+    sets_per_edge: int = 8  # conditioning sets of each size that are tested per edge, the most promising ones
+    neighbours_considered: int = 12  # neighbours from which larger sets are built, per end of an edge
+    removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING  # which separation is carried out first
+    # share of the pairs that pass the marginal test which may be independent, on average: the level falls below
+    # `marginal_level` for that
     false_share: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skeleton:
-    """Adjacency by position, the separating set of each removed pair, and the p-values that decided.
+    """Adjacency by position, the separating set of each removed pair, and the p-values that decided."""
 
-    - `adjacency`: symmetric, shape (d, d).
-    - `separators`: set that removed each pair (positions, smaller first); the empty set for marginal independence.
-    - `p_values`: for a removed pair the p-value of its separation; for a kept one the largest that was seen.
-    """
-
-    adjacency: Bools
+    adjacency: Bools  # symmetric, shape (d, d)
+    # set that removed each pair (positions, smaller first); the empty set for marginal independence
     separators: dict[tuple[int, int], tuple[int, ...]]
+    # for a removed pair the p-value of its separation; for a kept one the largest that was seen
     p_values: dict[tuple[int, int], float]
 
     def edges(self) -> list[tuple[int, int]]:
         """Return the kept pairs."""
         first, second = np.nonzero(self.adjacency)
         return [(x, y) for x, y in zip(first.tolist(), second.tolist(), strict=True) if x < y]
+
+    def without(self, separated: Mapping[tuple[int, int], tuple[tuple[int, ...], float]]) -> Skeleton:
+        """Return a copy without these pairs, each of which a set has separated with a p-value."""
+        adjacency = self.adjacency.copy()
+        for x, y in separated:
+            adjacency[x, y] = adjacency[y, x] = False
+        separators = {pair: given for pair, (given, _) in separated.items()}
+        p_values = {pair: p_value for pair, (_, p_value) in separated.items()}
+        return Skeleton(adjacency, self.separators | separators, self.p_values | p_values)
 
 
 def list_neighbours(adjacency: Bools) -> list[list[int]]:
@@ -108,14 +102,10 @@ def list_neighbours(adjacency: Bools) -> list[list[int]]:
 
 
 def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
-    """Find the skeleton.
-
-    - `knowledge`: excluded pairs are never asked about; required ones are kept without asking.
-    """
+    """Find the skeleton: pairs that knowledge excludes are never asked about, and required ones kept without asking."""
     skeleton = screen_pairs(evidence, settings, knowledge)
     for order in range(1, settings.largest_order + 1):
-        separations = _find_separations(evidence, settings, skeleton, knowledge, order)
-        skeleton = _carry_out(skeleton, separations)
+        skeleton = _carry_out(skeleton, _find_separations(evidence, settings, skeleton, knowledge, order))
     return skeleton
 
 
@@ -170,10 +160,8 @@ def bound_false_edges(
     null = np.sort(np.hstack([null, rng.random((draws, len(pairs) - len(questions)))]), axis=1)
     share = min(settings.false_share, false_edges)
     while True:
-        level = settings.marginal_level
-        count = np.minimum(count_discoveries(null, share), (null < level).sum(axis=1))
-        expected = float(count.mean() + count.std() / np.sqrt(draws))
-        if expected <= false_edges or share < 1e-6:
+        count = np.minimum(count_discoveries(null, share), (null < settings.marginal_level).sum(axis=1))
+        if count.mean() + count.std() / np.sqrt(draws) <= false_edges or share < 1e-6:
             return replace(settings, false_share=share), float(count.mean())
         share /= 1.5
 
@@ -216,7 +204,8 @@ def candidate_sets(
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
     for edge, (x, y) in enumerate(edges):
         # a common neighbour lies between the two; others have to be looked for
-        near_both, around = reach.common(x, y), reach.around(x, y)
+        near_x, near_y = reach.near[x], reach.near[y]
+        near_both, around = near_x & near_y, (near_x | near_y) & ~(1 << x | 1 << y)
         between = near_both if near_both == around else reach.between(x, y)
         if order == 1:
             near = list_bits(around & between)
@@ -227,7 +216,7 @@ def candidate_sets(
             sets: list[tuple[int, ...]] = [(z,) for z in near]
         else:
             seen: set[tuple[int, ...]] = set()
-            for side in {reach.near(x) & between, reach.near(y) & between}:
+            for side in {near_x & between, near_y & between}:
                 near = list_bits(side)
                 if len(near) > settings.neighbours_considered:
                     useful = np.minimum(association[x, near], association[y, near])
@@ -257,16 +246,14 @@ def candidate_sets(
 
 @dataclass(frozen=True, slots=True)
 class _Separation:
-    """A set that separates x from y.
-
-    - `partner`: the end whose edges with all of the set must still stand, if the test was void: the set determines the
-      other end, so nothing was left to test.
-    """
+    """A set that separates x from y."""
 
     p_value: float
     x: int
     y: int
     given: tuple[int, ...]
+    # the end whose edges with all of the set must still stand, if the test was void: the set determines the other end,
+    # so nothing was left to test
     partner: int | None = None
 
 
@@ -298,9 +285,8 @@ def _find_separations(
         chosen = [i for i, is_so in zip(chosen, convincing.tolist(), strict=True) if is_so]
     association, names = evidence.association(), evidence.columns
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
-    determined = find_determined(evidence)
-    if weakest:  # the weakest edge is the right one to go but among copies, whose edges are equally strong
-        determined = find_copies(evidence)
+    # the weakest edge is the right one to go but among copies, whose edges are equally strong
+    determined = find_copies(evidence) if weakest else find_determined(evidence)
     some: list[bool] = np.asarray(determined.any(axis=1)).tolist()
     found: list[tuple[tuple[object, ...], _Separation]] = []
     for i in chosen:
@@ -359,48 +345,31 @@ def find_explanations(
 
 
 def _carry_out(skeleton: Skeleton, separations: list[_Separation]) -> Skeleton:
-    adjacency = skeleton.adjacency.copy()
-    separators = dict(skeleton.separators)
-    p_values = dict(skeleton.p_values)
-    reach = _Reach(adjacency)
-    for separation in separations:
-        x, y, given, partner = separation.x, separation.y, separation.given, separation.partner
-        if not adjacency[x, y] or (partner is not None and not adjacency[partner, list(given)].all()):
+    reach, separated = _Reach(skeleton.adjacency), {}
+    for one in separations:
+        x, y, wanted = one.x, one.y, sum(1 << z for z in one.given)
+        near_x, near_y = reach.near[x], reach.near[y]
+        if not near_x >> y & 1 or (one.partner is not None and wanted & ~reach.near[one.partner]):
             continue
-        inside = all(adjacency[x, z] for z in given) or all(adjacency[y, z] for z in given)
-        wanted = sum(1 << z for z in given)
-        if inside and (wanted & ~reach.common(x, y) == 0 or reach.lie_between(x, y, wanted)):
-            adjacency[x, y] = adjacency[y, x] = False
-            separators[x, y] = given
-            p_values[x, y] = separation.p_value
+        inside = not wanted & ~near_x or not wanted & ~near_y
+        if inside and (not wanted & ~(near_x & near_y) or reach.lie_between(x, y, wanted)):
+            separated[x, y] = one.given, one.p_value
             reach.remove(x, y)
-    return Skeleton(adjacency, separators, p_values)
+    return skeleton.without(separated)
 
 
 class _Reach:
-    """Which nodes lie on a way between two others, by bit masks."""
+    """Which nodes are next to each, and which lie on a way between two, by bit masks."""
 
     def __init__(self, adjacency: Bools) -> None:
-        self._masks = [sum(1 << z for z in near) for near in list_neighbours(adjacency)]
+        self.near = [sum(1 << z for z in near) for near in list_neighbours(adjacency)]
         self._parts: dict[int | None, list[int]] = {}
 
     def remove(self, x: int, y: int) -> None:
         """Take an edge away."""
-        self._masks[x] &= ~(1 << y)
-        self._masks[y] &= ~(1 << x)
+        self.near[x] &= ~(1 << y)
+        self.near[y] &= ~(1 << x)
         self._parts.clear()
-
-    def near(self, x: int) -> int:
-        """Return the mask of nodes next to one."""
-        return self._masks[x]
-
-    def common(self, x: int, y: int) -> int:
-        """Return the mask of nodes next to both."""
-        return self._masks[x] & self._masks[y]
-
-    def around(self, x: int, y: int) -> int:
-        """Return the mask of other nodes next to either."""
-        return (self._masks[x] | self._masks[y]) & ~(1 << x | 1 << y)
 
     def between(self, x: int, y: int) -> int:
         """Return the mask of nodes reachable from x without y and from y without x."""
@@ -411,31 +380,27 @@ class _Reach:
         return self._finds(x, wanted, without=y) and self._finds(y, wanted, without=x)
 
     def _finds(self, node: int, wanted: int, without: int) -> bool:
-        return not wanted & ~follow(self._masks, 1 << node, ~(1 << without), wanted)
+        return not wanted & ~follow(self.near, 1 << node, ~(1 << without), wanted)
 
     def _part(self, node: int, without: int) -> int:
         """Return the connected part of a node in the graph without another one."""
         if without not in self._parts:
-            near = self._masks[without]
+            near = self.near[without]
             first = (near & -near).bit_length() - 1
             # most nodes hold nothing together: their neighbours find each other without them, after a few steps
             together = not near or self._finds(first, near, without)
             self._parts[without] = self._split(None if together else without)
-        for part in self._parts[without]:
-            if part >> node & 1:
-                return part & ~(1 << without)
-        return 0
+        return next((part & ~(1 << without) for part in self._parts[without] if part >> node & 1), 0)
 
     def _split(self, without: int | None) -> list[int]:
         """Return the connected parts of the graph, or of the graph without a node."""
         if without in self._parts:
             return self._parts[without]
-        left = (1 << len(self._masks)) - 1
-        if without is not None:
-            left &= ~(1 << without)
+        left = (1 << len(self.near)) - 1
+        left &= ~(0 if without is None else 1 << without)
         parts = []
         while left:
-            part = follow(self._masks, left & -left, left)
+            part = follow(self.near, left & -left, left)
             parts.append(part)
             left &= ~part
         self._parts[without] = parts

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import LocalScore
+from dagveil.evidence.tables import group
 from dagveil.graphs.cpdag import Cpdag, list_bits
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.score.operators import (
@@ -39,14 +40,6 @@ BATCH = 1 << 15  # most questions at once: a bound on memory, far above where ba
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
-    """What each of many nodes is worth to one node beside one set; `known` tells which of them were asked about."""
-
-    gains: Floats
-    known: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Joining:
     """The question what each of `nodes` would add to `head` beside the parents in `mask`."""
 
@@ -62,45 +55,41 @@ class FamilyGains:
     score: LocalScore  # asked about what is not yet known
     size: int
     _single: dict[Family, float] = field(default_factory=dict)
-    _rows: dict[tuple[int, int], Row] = field(default_factory=dict)
+    # by a node and a set beside it: what each other node is worth, and which were asked about
+    _rows: dict[tuple[int, int], tuple[Floats, NDArray[np.bool_]]] = field(default_factory=dict)
 
     def learn(self, families: Iterable[Family]) -> None:
         """Ask about families that were not asked about before."""
-        by_order: dict[int, set[Family]] = {}
-        for family in families:
-            key = key_of(family)
-            if key not in self._single and self._in_rows(key) is None:
-                by_order.setdefault(key[2].bit_count(), set()).add(key)
-        for keys in by_order.values():
-            ordered = sorted(keys)
+        keys = dict.fromkeys(map(key_of, families))
+        new = (key for key in keys if key not in self._single and self._in_rows(key) is None)
+        for same in group(new, lambda key: key[2].bit_count()).values():
+            ordered = sorted(same)
             asked = Questions.of([(a, b, tuple(list_bits(mask))) for a, b, mask in ordered])
             self._single.update(zip(ordered, self._ask(asked).tolist(), strict=True))
 
     def worth(self, family: Family) -> float:
         """Return what a family is worth that was asked about."""
         key = key_of(family)
-        found = self._single.get(key)
-        if found is None:
-            found = self._in_rows(key)
-        if found is None:
+        if key in self._single:
+            return self._single[key]
+        if (found := self._in_rows(key)) is None:
             raise KeyError(family)
         return found
 
     def join(self, wanted: Sequence[Joining]) -> list[Floats]:
         """Return what the nodes of each question add; all that is not known is asked about together."""
-        by_order: dict[int, list[Joining]] = {}
+        missing: list[Joining] = []
         for one in wanted:
-            row = self._rows.get((one.head, one.mask))
-            if row is None:
-                row = Row(np.full(self.size, np.nan), np.zeros(self.size, dtype=bool))
-                self._rows[one.head, one.mask] = row
-            new = one.nodes[~row.known[one.nodes]]
+            if (one.head, one.mask) not in self._rows:
+                self._rows[one.head, one.mask] = np.full(self.size, np.nan), np.zeros(self.size, dtype=bool)
+            known = self._rows[one.head, one.mask][1]
+            new = one.nodes[~known[one.nodes]]
             if len(new):
-                row.known[new] = True
-                by_order.setdefault(one.mask.bit_count(), []).append(Joining(one.head, one.mask, new))
-        for missing in by_order.values():
-            self._learn_rows(missing)
-        return [self._rows[one.head, one.mask].gains[one.nodes] for one in wanted]
+                known[new] = True
+                missing.append(Joining(one.head, one.mask, new))
+        for same in group(missing, lambda one: one.mask.bit_count()).values():
+            self._learn_rows(same)
+        return [self._rows[one.head, one.mask][0][one.nodes] for one in wanted]
 
     def _learn_rows(self, missing: Sequence[Joining]) -> None:
         numbers: dict[int, int] = {}
@@ -111,12 +100,12 @@ class FamilyGains:
         # both directions of an edge are one question, so no question is asked twice
         key = (np.repeat(sets, counts) * self.size + np.minimum(nodes, heads)) * self.size + np.maximum(nodes, heads)
         unique, place = np.unique(key, return_inverse=True)
-        given = np.array([list(list_bits(mask)) for mask in numbers], dtype=np.intp).reshape(len(numbers), -1)
+        given = np.array([list_bits(mask) for mask in numbers], dtype=np.intp).reshape(len(numbers), -1)
         which, pair = np.divmod(unique, self.size**2)
         x, y = np.divmod(pair, self.size)
         gains = self._ask(Questions(x, y, given[which]))[place.reshape(-1)]
         for one, mine in zip(missing, np.split(gains, np.cumsum(counts)[:-1]), strict=True):
-            self._rows[one.head, one.mask].gains[one.nodes] = mine
+            self._rows[one.head, one.mask][0][one.nodes] = mine
 
     def _ask(self, asked: Questions) -> Floats:
         parts = [slice(start, start + BATCH) for start in range(0, len(asked), BATCH)]
@@ -125,9 +114,10 @@ class FamilyGains:
     def _in_rows(self, key: Family) -> float | None:
         a, b, mask = key
         for node, head in ((a, b), (b, a)):
-            row = self._rows.get((head, mask))
-            if row is not None and row.known[node]:
-                return float(row.gains[node])
+            if (head, mask) in self._rows:
+                gains, known = self._rows[head, mask]
+                if known[node]:
+                    return float(gains[node])
         return None
 
 
@@ -157,16 +147,12 @@ MOST_REPEATS = 3  # how often a step is taken among the same edges at its two en
 
 @dataclass(frozen=True, slots=True)
 class GesSettings:
-    """Bounds of the search.
+    """Bounds of the search."""
 
-    - `most_parents`: a node gets no more parents than this.
-    - `phases`: kinds of steps, in the order in which they are tried.
-    - `most_steps`: steps after which the search stops where it is; None sets no bound.
-    """
-
-    most_parents: int = 5
+    most_parents: int = 5  # a node gets no more parents than this
+    # kinds of steps, in the order in which they are tried
     phases: tuple[Kind, ...] = (Kind.INSERT, Kind.DELETE, Kind.TURN)
-    most_steps: int | None = None
+    most_steps: int | None = None  # steps after which the search stops where it is; None sets no bound
 
     def __post_init__(self) -> None:
         if self.most_parents < 1:
@@ -208,7 +194,7 @@ class _Climb:
     required: frozenset[Pair]
     pattern: Pattern
     gains: FamilyGains
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step]
     seen: set[Pattern] = field(default_factory=set)
     taken: Counter[Surroundings] = field(default_factory=Counter)
 
@@ -236,10 +222,7 @@ class _Climb:
         else:
             self.list_others(line, ((x, y) for y in range(d) for x in list_bits(near[y])))
         taken = False
-        while line.heap and not self.is_over():
-            step = self.take_best(line)
-            if step is None:
-                break
+        while line.heap and not self.is_over() and (step := self.take_best(line)) is not None:
             taken = True
             self.taken[surroundings_of(step.operator, self.pattern)] += 1
             change = Change.between(self.pattern, step.pattern)
@@ -254,9 +237,8 @@ class _Climb:
 
     def take_best(self, line: _Line) -> Step | None:
         """Return the best step that is possible now; those that only other parts of the graph forbid stay in line."""
-        waiting = []
-        found = None
-        while line.heap:
+        waiting, found = [], None
+        while line.heap and found is None:
             entry = heappop(line.heap)
             loss, x, y, clique, stamp = entry
             if line.version[x, y] != stamp:
@@ -271,7 +253,6 @@ class _Climb:
             after = operator.apply(self.pattern)
             if after is not None and after not in self.seen:
                 found = Step(operator, -loss, after)
-                break
         for entry in waiting:
             heappush(line.heap, entry)
         return found
@@ -285,9 +266,11 @@ class _Climb:
         wanted: list[Joining] = []
         cliques: list[int] = []
 
-        def want(nodes: NDArray[np.intp], y: int, clique: int) -> None:
-            wanted.append(Joining(y, clique | p.into[y], nodes))
-            cliques.append(clique)
+        def want(nodes: Places, y: int) -> None:
+            """Want the ways to add edges from nodes that all have the same cliques."""
+            for clique in insert_cliques(p, int(nodes[0]), y, most):
+                wanted.append(Joining(y, clique | p.into[y], nodes))
+                cliques.append(clique)
 
         for y in heads:
             line.version[:, y] += 1
@@ -298,20 +281,18 @@ class _Climb:
                 close |= p.near[v]
             far = places_of(free & ~close, d)
             if len(far):
-                for clique in insert_cliques(p, int(far[0]), y, most):
-                    want(far, y, clique)
+                want(far, y)
             for x in list_bits(free & close):
-                for clique in insert_cliques(p, x, y, most):
-                    want(np.array([x], dtype=np.intp), y, clique)
+                want(np.array([x], dtype=np.intp), y)
         for x, y in pairs:
             line.version[x, y] += 1
             if self.open[y] >> x & 1 and not p.near[y] >> x & 1:
-                for clique in insert_cliques(p, x, y, most):
-                    want(np.array([x], dtype=np.intp), y, clique)
-        operators: list[Operator] = []
-        for one, clique, gains in zip(wanted, cliques, self.gains.join(wanted), strict=True):
-            for x in one.nodes[gains > SMALLEST_GAIN].tolist():
-                operators.append(Operator(Kind.INSERT, x, one.head, clique))
+                want(np.array([x], dtype=np.intp), y)
+        operators = [
+            Operator(Kind.INSERT, x, one.head, clique)
+            for one, clique, gains in zip(wanted, cliques, self.gains.join(wanted), strict=True)
+            for x in one.nodes[gains > SMALLEST_GAIN].tolist()
+        ]
         # two ways to add one edge differ by exchanges, which are far sharper than the difference of two large gains
         bases = [(o.x, o.y, o.base(p)) for o in operators]
         self.gains.learn(bases)
@@ -422,6 +403,7 @@ def greedy_equivalence_search(
     settings: GesSettings | None = None,
     within: NDArray[np.bool_] | None = None,
     start: Cpdag | None = None,
+    steps: list[Step] | None = None,
 ) -> Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that greedy steps lead to.
 
@@ -432,22 +414,8 @@ def greedy_equivalence_search(
     - `within`: pairs that may be joined, shape (d, d); None allows all. A skeleton found by tests makes the search a
       hybrid.
     - `start`: a valid CPDAG (or MPDAG) to start from; None starts without edges.
+    - `steps`: every step that is taken is added to these.
     """
-    steps = search_steps(score, columns, knowledge, settings, within, start)
-    graph = steps[-1].pattern.cpdag(columns) if steps else _start(columns, knowledge, start).cpdag(columns)
-    return graph if knowledge == Knowledge.none() else knowledge.orient(graph)
-
-
-def search_steps(
-    score: LocalScore,
-    columns: tuple[str, ...],
-    knowledge: Knowledge,
-    settings: GesSettings | None = None,
-    within: NDArray[np.bool_] | None = None,
-    start: Cpdag | None = None,
-) -> list[Step]:
-    """Return every step of the search; parameters are those of `greedy_equivalence_search`."""
-    settings = settings or GesSettings()
     d = len(columns)
     allowed = np.ones((d, d), dtype=np.bool_) if within is None else np.array(within, dtype=np.bool_)
     if knowledge != Knowledge.none():
@@ -457,10 +425,11 @@ def search_steps(
     place = {name: i for i, name in enumerate(columns)}
     ends = [(place[cause], place[effect]) for cause, effect in knowledge.required]
     required = frozenset((min(pair), max(pair)) for pair in ends)
-    begin = _start(columns, knowledge, start)
-    climb = _Climb(settings, open_pairs, required, begin, FamilyGains(score, d))
+    begin, taken = _start(columns, knowledge, start), [] if steps is None else steps
+    climb = _Climb(settings or GesSettings(), open_pairs, required, begin, FamilyGains(score, d), taken)
     climb.run()
-    return climb.steps
+    graph = climb.pattern.cpdag(columns)
+    return graph if knowledge == Knowledge.none() else knowledge.orient(graph)
 
 
 def _start(columns: tuple[str, ...], knowledge: Knowledge, start: Cpdag | None) -> Pattern:

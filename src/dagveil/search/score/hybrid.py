@@ -7,8 +7,8 @@ from the graph of the tests and stays inside its skeleton.
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,48 +30,29 @@ JOINING_LEVEL = 0.01
 have explained it."""
 
 
-class Room(enum.Enum):
-    """Where edges may come."""
-
-    FREE = "free"  # anywhere
-    SKELETON = "skeleton"  # inside the skeleton that tests have found
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreSearchSettings:
-    """Constants of the search; docs/methods/measure-ges.md tells how they were chosen.
-
-    - `room`: where edges may come; None decides by the kind of evidence.
-    - `level`: an edge must bring what a marginal test at this level asks for; 1 asks for nothing.
-    """
-
-    room: Room | None = None
-    level: float = 1.0
-
-
-def choose_room(evidence: Independence, settings: ScoreSearchSettings) -> Room:
-    """Return where edges may come on this evidence; SKELETON needs a graph found by tests."""
-    if settings.room is not None:
-        return settings.room
-    return Room.SKELETON if isinstance(evidence, JointEvidence) else Room.FREE
-
-
 def search_by_score(
     evidence: Independence,
     knowledge: Knowledge,
-    settings: ScoreSearchSettings | None = None,
     tested: Cpdag | None = None,
+    *,
+    level: float = 1.0,
+    room: Literal["free", "skeleton"] | None = None,
 ) -> Cpdag:
-    """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence."""
-    settings = settings or ScoreSearchSettings()
-    score = noise_aware_score(evidence, settings.level)
-    if choose_room(evidence, settings) is Room.FREE:
+    """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence.
+
+    docs/methods/measure-ges.md tells how the constants were chosen.
+
+    - `level`: an edge must bring what a marginal test at this level asks for; 1 asks for nothing.
+    - `room`: where edges may come, anywhere or inside the skeleton that tests have found; None decides by the evidence.
+    """
+    score = noise_aware_score(evidence, level)
+    if (room or ("skeleton" if isinstance(evidence, JointEvidence) else "free")) == "free":
         return greedy_equivalence_search(score, evidence.columns, knowledge)
     if tested is None:
         raise MethodError("a search inside a skeleton needs the graph of the tests; give `tested`, or take room=free")
     within = _adjacency(tested, evidence.columns)
     graph = greedy_equivalence_search(score, evidence.columns, knowledge, None, within, tested)
-    return _join_parts(score, graph, knowledge, min(JOINING_LEVEL, settings.level), within)
+    return _join_parts(score, graph, knowledge, min(JOINING_LEVEL, level), within)
 
 
 DOUBTED = 0.05
@@ -81,11 +62,9 @@ DOUBTED = 0.05
 def restore_edges(evidence: PairEvidence, knowledge: Knowledge, skeleton: Skeleton, tested: Cpdag) -> Skeleton:
     """Return the skeleton with those edges that tests separated in doubt and that raise the score of their graph."""
     doubted = np.zeros_like(skeleton.adjacency)
-    unsure = [
-        (*pair, given) for pair, given in skeleton.separators.items() if given and skeleton.p_values[pair] < DOUBTED
-    ]
-    for order in {len(given) for _, _, given in unsure}:
-        questions = Questions.of([asked for asked in unsure if len(asked[2]) == order])
+    doubts = [(*pair, given) for pair, given in skeleton.separators.items() if skeleton.p_values[pair] < DOUBTED]
+    for order in {len(given) for _, _, given in doubts} - {0}:
+        questions = Questions.of([asked for asked in doubts if len(asked[2]) == order])
         blurred = questions.select(evidence.efficiency(questions) < BLURRED)
         doubted[blurred.x, blurred.y] = doubted[blurred.y, blurred.x] = True
     if not doubted.any():
@@ -106,13 +85,11 @@ def _join_parts(
     one_step = GesSettings(phases=(Kind.INSERT,), most_steps=1)
     while True:
         part = connected_components(_adjacency(graph, score.columns), directed=False)[1]
-        apart = within & (part[:, None] != part[None, :])
-        joined = graph
+        before, apart = graph, within & (part[:, None] != part[None, :])
         if apart.any():
-            joined = greedy_equivalence_search(lenient, score.columns, knowledge, one_step, apart, graph)
-        if joined == graph:
+            graph = greedy_equivalence_search(lenient, score.columns, knowledge, one_step, apart, graph)
+        if graph == before:
             return graph
-        graph = joined
 
 
 def _adjacency(graph: Cpdag, columns: tuple[str, ...]) -> NDArray[np.bool_]:

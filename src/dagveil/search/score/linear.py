@@ -23,22 +23,20 @@ Bools = NDArray[np.bool_]
 PENALTY_WEIGHT = 3.0
 """Weight of the noise-aware BIC penalty: rare levels spread a correlation wider than normal columns do."""
 
-INDEPENDENCE_LEVEL = 0.01  # a pair whose p-value is above this looks independent
+CRITICAL = float(special.chdtri(1.0, 0.01))  # a pair whose p-value is above 0.01 looks independent
 SMALLEST_EIGENVALUE = 1e-6  # floor for the eigenvalues of the covariance when its ridge leaves less
 
 
 class LinearScore:
     """The score of graphs: a sum over nodes with their parents.
 
-    - `noisy`: from a released moment matrix
     - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d)
     """
 
     def __init__(self, noisy: NoisyCovariance, slack: Floats) -> None:
-        d = len(noisy.columns)
-        self._noisy = noisy
-        self._slack = slack
-        self._matrix = raise_eigenvalues(noisy.matrix + noisy.ridge * np.eye(d), SMALLEST_EIGENVALUE)
+        self._noisy, self._slack = noisy, slack
+        ridged = noisy.matrix + noisy.ridge * np.eye(len(noisy.columns))
+        self._matrix = raise_eigenvalues(ridged, SMALLEST_EIGENVALUE)
         deviations = np.sqrt(np.diag(self._matrix))
         self._correlation = np.abs(self._matrix) / np.outer(deviations, deviations)
         self._penalties = PENALTY_WEIGHT * moment_penalties(noisy)
@@ -46,32 +44,24 @@ class LinearScore:
 
     def local(self, node: int, parents: frozenset[int]) -> float:
         """Return what a node with these parents is worth, 0 without parents."""
-        if not parents:
-            return 0.0
-        key = (node, parents)
-        if key not in self._known:
-            self._known[key] = self._weigh(node, parents)
-        return self._known[key]
+        if (node, parents) not in self._known:
+            self._known[node, parents] = self._weigh(node, parents) if parents else 0.0
+        return self._known[node, parents]
 
     def total(self, adjacency: Bools) -> float:
         """Return the score of a graph; ``adjacency[i, j]`` tells whether i is a parent of j."""
         return sum(self.local(node, parents_of(adjacency, node)) for node in range(len(adjacency)))
 
-    def dependent_pairs(self) -> Bools:
-        """Return which pairs do not look independent by themselves; only they can be edges of a faithful graph."""
-        variances = np.diag(self._matrix)
-        widened = 1.0 / self._noisy.n_rows + self._noisy.deviation**2 / np.outer(variances, variances)
-        return np.asarray(_stretch(self._correlation) / widened > _critical())
-
     def connected_pairs(self) -> Bools:
-        """Return the dependent pairs which no third column explains, up to the slack.
+        """Return the pairs that do not look independent and that no third column explains, up to the slack.
 
-        Of three columns that all depend on each other only the weakest pair is asked about: a proxy of a cause, such as
-        its only effect, would else explain the cause's own edges.
+        Only they can be edges of a faithful graph. Of three columns that all depend on each other only the weakest pair
+        is asked about: a proxy of a cause, such as its only effect, would else explain the cause's own edges.
         """
         matrix, size = self._matrix, self._correlation
         variances, sigma = np.diag(matrix), self._noisy.deviation
-        connected = self.dependent_pairs()
+        widened = 1.0 / self._noisy.n_rows + sigma**2 / np.outer(variances, variances)
+        connected = np.asarray(_stretch(size) / widened > CRITICAL)
         for third in range(len(matrix)):
             slope = matrix[:, third] / variances[third]
             explained = np.outer(slope, matrix[:, third])
@@ -84,7 +74,7 @@ class LinearScore:
             statistic = _stretch(seen) / (1.0 / self._noisy.n_rows + noise)
             weakest = (size < size[:, third, None]) & (size < size[None, :, third])
             weakest[third] = weakest[:, third] = False
-            connected &= ~(weakest & (statistic <= _critical()))
+            connected &= ~(weakest & (statistic <= CRITICAL))
         return connected
 
     def _weigh(self, node: int, parents: frozenset[int]) -> float:
@@ -123,10 +113,6 @@ def _stretch(correlation: Floats) -> Floats:
     return np.asarray(np.arctanh(np.minimum(correlation, 0.999999)) ** 2)
 
 
-def _critical() -> float:
-    return float(special.chdtri(1.0, INDEPENDENCE_LEVEL))
-
-
 SMALLEST_GAIN = 1e-9  # smaller gains are rounding
 MOST_PARENTS = 8  # no more parents are added to a node
 
@@ -138,10 +124,8 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
     - `score`: what graphs are worth; it never falls.
     - `room`: where edges may be added; an edge is turned only into this room.
     """
-    d = len(start)
-    graph = start.copy()
-    toggled = np.zeros((d, d))
-    changed = list(range(d))
+    graph, toggled = start.copy(), np.zeros(start.shape)
+    changed = list(range(len(start)))
     # every step raises the score, so this ends
     while True:
         considered = (room | room.T | graph) & ~fixed
@@ -150,8 +134,7 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
         reach = reachable(graph)
         removals = np.where(graph & ~fixed, toggled, -np.inf)
         crowded = graph.sum(axis=0) >= MOST_PARENTS
-        free = room & ~graph & ~graph.T & ~reach.T & ~crowded
-        additions = np.where(free, toggled, -np.inf)
+        additions = np.where(room & ~graph & ~graph.T & ~reach.T & ~crowded, toggled, -np.inf)
         detours = graph.astype(np.intp) @ reach.astype(np.intp) > 1
         turnable = graph & ~fixed & room.T & ~detours & ~crowded[:, None]
         turns = np.where(turnable, toggled + toggled.T, -np.inf)
@@ -160,10 +143,8 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
         if not gains[kind, cause, effect] > SMALLEST_GAIN:
             return graph
         graph[cause, effect] = kind == 1
-        changed = [effect]
-        if kind == 2:
-            graph[effect, cause] = True
-            changed.append(cause)
+        graph[effect, cause] |= kind == 2
+        changed = [effect, cause] if kind == 2 else [effect]
 
 
 def reachable(graph: Bools) -> Bools:

@@ -36,16 +36,11 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MmhcSettings:
-    """Constants of both halves.
+    """Constants of both halves."""
 
-    - `level`: a set separates if its p-value is above this.
-    - `largest_order`: size of the largest conditioning set.
-    - `most_parents`: a node gets no more parents than this.
-    """
-
-    level: float = 0.05
-    largest_order: int = 2
-    most_parents: int = 5
+    level: float = 0.05  # a set separates if its p-value is above this
+    largest_order: int = 2  # size of the largest conditioning set
+    most_parents: int = 5  # a node gets no more parents than this
 
 
 def search_max_min(evidence: Asked, score: LocalScore, settings: MmhcSettings | None = None) -> Dag:
@@ -60,8 +55,7 @@ def find_neighbours(evidence: Asked, settings: MmhcSettings) -> Bools:
     ask = _Answers(evidence)
     found = np.zeros((d, d), dtype=np.bool_)
     for target in range(d):
-        for other in _neighbours_of(target, d, ask, settings):
-            found[target, other] = True
+        found[target, _neighbours_of(target, d, ask, settings)] = True
     return found & found.T
 
 
@@ -108,15 +102,12 @@ def _neighbours_of(target: int, d: int, ask: _Answers, settings: MmhcSettings) -
     chosen: list[int] = []
     # largest p-value over sets tried so far: the smaller, the stronger the weakest association
     weakest = {other: ask(target, other, ()) for other in range(d) if other != target}
-    while True:
-        weakest = {other: p for other, p in weakest.items() if p <= settings.level}
-        if not weakest:
-            break
+    while weakest := {other: p for other, p in weakest.items() if p <= settings.level}:
         newest = min(weakest, key=lambda other: (weakest[other], other))
         del weakest[newest]
+        joined = [(newest, *rest) for size in range(settings.largest_order) for rest in combinations(chosen, size)]
         for other in weakest:
-            for given in _sets_with(newest, chosen, settings.largest_order):
-                weakest[other] = max(weakest[other], ask(target, other, given))
+            weakest[other] = max([weakest[other], *(ask(target, other, given) for given in joined)])
         chosen.append(newest)
     for other in list(chosen):
         rest = [node for node in chosen if node != other]
@@ -124,12 +115,6 @@ def _neighbours_of(target: int, d: int, ask: _Answers, settings: MmhcSettings) -
         if any(ask(target, other, given) > settings.level for given in sets):
             chosen.remove(other)
     return chosen
-
-
-def _sets_with(newest: int, others: list[int], largest: int) -> Iterator[tuple[int, ...]]:
-    for size in range(largest):
-        for rest in combinations(others, size):
-            yield (newest, *rest)
 
 
 def _list_steps(parents: list[int], pairs: list[tuple[int, int]], most_parents: int) -> Iterator[dict[int, int]]:

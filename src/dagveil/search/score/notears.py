@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -44,10 +45,7 @@ def measure_by_exponential(weights: Floats) -> tuple[float, Floats]:
     excess = exponentiate(weights * weights)
     if excess is None:
         return math.inf, np.zeros_like(weights)
-    gradient = excess.T * weights
-    gradient += np.diag(np.diag(weights))
-    gradient *= 2.0
-    return float(np.trace(excess)), gradient
+    return float(np.trace(excess)), 2.0 * (excess.T * weights + np.diag(np.diag(weights)))
 
 
 def measure_by_log_determinant(weights: Floats, level: float = 1.0) -> tuple[float, Floats]:
@@ -76,18 +74,12 @@ def exponentiate(matrix: Floats) -> Floats | None:
     if not norm <= LARGEST_NORM:
         return None
     halvings = max(0, math.ceil(math.log2(norm))) if norm > 0.0 else 0
-    first = matrix / 2.0**halvings
+    first, c = matrix / 2.0**halvings, _COEFFICIENTS
     second = first @ first
-    third = second @ first
-    fourth = second @ second
-    c = _COEFFICIENTS
+    third, fourth = second @ first, second @ second
     total = c[13] * first + c[14] * second + c[15] * third + c[16] * fourth
     for k in (9, 5, 1):
-        total = fourth @ total
-        total += c[k] * first
-        total += c[k + 1] * second
-        total += c[k + 2] * third
-        total += c[k + 3] * fourth
+        total = fourth @ total + c[k] * first + c[k + 1] * second + c[k + 2] * third + c[k + 3] * fourth
     for _ in range(halvings):
         total = total @ total + 2.0 * total
     return total
@@ -193,16 +185,11 @@ TOO_LARGE = 1e100  # stands for infinity where L-BFGS-B needs a number
 
 @dataclass(frozen=True, slots=True)
 class NotearsSettings:
-    """Settings of the optimisation. None of them touches rows, so changing them costs nothing.
+    """Settings of the optimisation. None of them touches rows, so changing them costs nothing."""
 
-    - `penalty`: λ, the price of a unit of absolute weight.
-    - `acyclicity`: measure of cycles.
-    - `most_rounds`: the optimisation ends after this many rounds, if not before.
-    """
-
-    penalty: float = 0.1
-    acyclicity: Acyclicity = Acyclicity.LOG_DETERMINANT
-    most_rounds: int = 100
+    penalty: float = 0.1  # λ, the price of a unit of absolute weight
+    acyclicity: Acyclicity = Acyclicity.LOG_DETERMINANT  # measure of cycles
+    most_rounds: int = 100  # the optimisation ends after this many rounds, if not before
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.penalty < math.inf:
@@ -294,8 +281,7 @@ class _Problem:
 def _follow_lagrangian(problem: _Problem, settings: NotearsSettings) -> Weights:
     """Run the published augmented Lagrangian, with L-BFGS-B on the positive and the negative parts of the weights."""
     size = len(problem.entries)
-    point = np.zeros(2 * size)
-    bounds = optimize.Bounds(0.0, np.inf)
+    point, bounds = np.zeros(2 * size), optimize.Bounds(0.0, np.inf)
     rho, multiplier, violation = 1.0, 0.0, math.inf
     rounds = evaluations = 0
 
@@ -334,9 +320,7 @@ def _follow_path(problem: _Problem, settings: NotearsSettings) -> Weights:
     unit = float(np.quantile(np.diag(problem.covariance), UNIT_QUANTILE))
     unit = unit if unit > 0.0 else 1.0
     covariance, penalty = problem.covariance / unit, settings.penalty / unit
-    rho = 1.0
-    point = np.zeros(len(problem.entries))
-    violation = math.inf
+    point, rho, violation = np.zeros(len(problem.entries)), 1.0, math.inf
     rounds = evaluations = 0
     while rounds < settings.most_rounds and violation > CYCLE_TOLERANCE and rho < LARGEST_RHO:
         level = PATH_LEVELS[min(rounds, len(PATH_LEVELS) - 1)]
@@ -389,8 +373,7 @@ def weights_to_dag(
     required: Iterable[tuple[int, int]] = (),
 ) -> list[tuple[int, int]]:
     """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle."""
-    matrix = weights.matrix if isinstance(weights, Weights) else weights
-    size = np.abs(matrix)
+    size = np.abs(weights.matrix if isinstance(weights, Weights) else weights)
     if scales is not None:
         size = size * (scales[:, None] / scales[None, :])
     kept = np.zeros(size.shape, dtype=np.bool_)
@@ -405,14 +388,8 @@ def acyclic_threshold(size: Floats, threshold: float, kept: Bools) -> float:
     if not is_acyclic(kept):
         raise GraphError(f"the {int(kept.sum())} required edges run in a circle; remove or turn one of them")
     steps = [threshold, *np.unique(size[size > threshold]).tolist()]
-    low, high = 0, len(steps) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if is_acyclic(kept | (size > steps[middle])):
-            high = middle
-        else:
-            low = middle + 1
-    return float(steps[low])
+    place = bisect_left(steps, True, hi=len(steps) - 1, key=lambda step: is_acyclic(kept | (size > step)))
+    return float(steps[place])
 
 
 def is_acyclic(adjacency: Bools) -> bool:

@@ -26,17 +26,9 @@ class Pattern:
     near: tuple[int, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        out = [0] * len(self.into)
-        for head, mask in enumerate(self.into):
-            for tail in list_bits(mask):
-                out[tail] |= 1 << head
+        out = list_children(self.into)
         object.__setattr__(self, "out", tuple(out))
         object.__setattr__(self, "near", tuple(a | b | c for a, b, c in zip(self.into, out, self.flat, strict=True)))
-
-    @classmethod
-    def empty(cls, size: int) -> Pattern:
-        """Return the class of the DAG without edges."""
-        return cls((0,) * size, (0,) * size)
 
     @classmethod
     def of_parents(cls, parents: Sequence[int]) -> Pattern:
@@ -45,10 +37,7 @@ class Pattern:
         Arrows of unshielded colliders are compelled, and so is what Meek's rules 1 to 3 derive from them.
         """
         size = len(parents)
-        near = list(parents)
-        for head, mask in enumerate(parents):
-            for tail in list_bits(mask):
-                near[tail] |= 1 << head
+        near = [a | b for a, b in zip(parents, list_children(parents), strict=True)]
         into, out = [0] * size, [0] * size
         loose: list[tuple[int, int]] = []
         for head, mask in enumerate(parents):
@@ -78,18 +67,9 @@ class Pattern:
 
     def reaches(self, start: int, goal: int, avoiding: int, skipped: int = 0) -> bool:
         """Tell whether arrows and undirected edges lead there, never through `avoiding`, nor first to `skipped`."""
-        target = 1 << goal
-        frontier = (self.out[start] | self.flat[start]) & ~avoiding & ~skipped
-        seen = frontier | 1 << start | avoiding
-        while frontier:
-            if frontier & target:
-                return True
-            node = (frontier & -frontier).bit_length() - 1
-            frontier &= frontier - 1
-            new = (self.out[node] | self.flat[node]) & ~seen
-            seen |= new
-            frontier |= new
-        return False
+        steps = [a | b for a, b in zip(self.out, self.flat, strict=True)]
+        first = steps[start] & ~avoiding & ~skipped
+        return bool(follow(steps, first, ~(avoiding | 1 << start), wanted=1 << goal) >> goal & 1)
 
     def cpdag(self, names: tuple[str, ...]) -> Cpdag:
         """Return the graph with names."""
@@ -100,19 +80,23 @@ class Pattern:
         return Cpdag(names, frozenset((names[tail], names[head]) for head, tail in into), lines)
 
 
+def list_children(into: Sequence[int]) -> list[int]:
+    """Return per node the mask of its children, given the masks of parents."""
+    out = [0] * len(into)
+    for head, mask in enumerate(into):
+        for tail in list_bits(mask):
+            out[tail] |= 1 << head
+    return out
+
+
 def find_parents(into: Sequence[int], flat: Sequence[int]) -> list[int] | None:
     """Direct undirected edges without a cycle and without a new unshielded collider, by Dor and Tarsi's algorithm.
 
     Returns the parents of each node, or None where no such DAG exists.
     """
-    size = len(into)
-    parents, undirected = list(into), list(flat)
-    out = [0] * size
-    for head, mask in enumerate(into):
-        for tail in list_bits(mask):
-            out[tail] |= 1 << head
+    parents, undirected, out = list(into), list(flat), list_children(into)
     near = [a | b | c for a, b, c in zip(into, out, flat, strict=True)]
-    left = (1 << size) - 1
+    left = (1 << len(into)) - 1
     while left:
         before = left
         for v in list_bits(left):
@@ -211,8 +195,7 @@ class Operator:
                 _direct(into, flat, 1 << y & flat[h], h)
                 _direct(into, flat, 1 << x & flat[h], h)
         else:
-            line = flat[y] >> x & 1
-            first = self.clique & flat[x] if line else 0
+            first = self.clique & flat[x] if flat[y] >> x & 1 else 0
             for v in (x, y):
                 flat[v] &= ~(1 << x | 1 << y)
                 into[v] &= ~(1 << x | 1 << y)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from typing import Final
 
@@ -28,20 +29,13 @@ LARGEST_GRAPH: Final = 62  # sets of nodes are bits of one 64-bit number
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """Length of the chains and size of the tables.
+    """Length of the chains and size of the tables."""
 
-    - `steps`: of each chain.
-    - `most_candidates`: a node keeps so many neighbours of the skeleton, those that are worth most alone.
-    - `most_parents`: largest set of parents.
-    - `most_rounds`: chains, each in the skeleton that the one before left.
-    - `far_swaps`: share of steps that exchange any two nodes; the others exchange neighbours in the order.
-    """
-
-    steps: int = 1500
-    most_candidates: int = 7
-    most_parents: int = 5
-    most_rounds: int = 5
-    far_swaps: float = 0.2
+    steps: int = 1500  # of each chain
+    most_candidates: int = 7  # a node keeps so many neighbours of the skeleton, those that are worth most alone
+    most_parents: int = 5  # largest set of parents
+    most_rounds: int = 5  # chains, each in the skeleton that the one before left
+    far_swaps: float = 0.2  # share of steps that exchange any two nodes; the others exchange neighbours in the order
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.most_rounds < 1 or self.most_parents < 1 or self.most_candidates < 0:
@@ -136,13 +130,14 @@ def _run_chain(
     d = len(start)
     order = list(start)
     edges = np.zeros((d, d))
-    known: dict[tuple[int, int], tuple[float, float, int]] = {}
-    shares: dict[tuple[int, int], Floats] = {}
 
+    @cache
     def weigh(node: int, allowed: int) -> tuple[float, float, int]:
-        if (node, allowed) not in known:
-            known[node, allowed] = choices[node].weigh(allowed)
-        return known[node, allowed]
+        return choices[node].weigh(allowed)
+
+    @cache
+    def share(node: int, allowed: int) -> Floats:
+        return choices[node].shares(allowed)
 
     def walk(nodes: Sequence[int], earlier: int) -> list[tuple[int, int]]:
         keys = []
@@ -173,7 +168,5 @@ def _run_chain(
             for node, allowed in current:
                 best[node] = int(choices[node].masks[weigh(node, allowed)[2]])
         for node, allowed in current:
-            if (node, allowed) not in shares:
-                shares[node, allowed] = choices[node].shares(allowed)
-            edges[:, node] += shares[node, allowed]
+            edges[:, node] += share(node, allowed)
     return best_score, best, order, edges / (settings.steps + 1)
