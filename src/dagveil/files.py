@@ -95,26 +95,15 @@ class SavedRecord(msgspec.Struct, frozen=True):
 class Document(Generic[T]):
     """One kind of file.
 
-    Attributes
-    ----------
-    kind
-        Of the record in it.
-    format, version
-        What its first fields must say.
-    noun
-        Of what is in it, for messages.
-    file
-        Name of such a file with its article.
-    writer
-        Who writes it.
-    remedy
-        What to do with a damaged one.
-    error
-        For another version and for damage.
-    sealed
-        Whether the file carries a seal.
-    check
-        Refuses a record that contradicts itself.
+    - `kind`: of the record in it.
+    - `format`, `version`: what its first fields must say.
+    - `noun`: of what is in it, for messages.
+    - `file`: name of such a file with its article.
+    - `writer`: who writes it.
+    - `remedy`: what to do with a damaged one.
+    - `error`: for another version and for damage.
+    - `sealed`: whether the file carries a seal.
+    - `check`: refuses a record that contradicts itself.
     """
 
     kind: type[T]

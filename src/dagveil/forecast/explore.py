@@ -196,10 +196,7 @@ def explore(
     public = schema, knowledge, tried, budgets, models, nominal, seconds
     effort = choose.fit_time_limit(*public, may_leave_out=methods is None)
     scaled = tuple(choose.scale_budget(budget, nominal, effort.rows) for budget in budgets)
-    trials = [
-        choose.TrialRun(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled)
-        for model in range(models)
-    ]
+    trials = choose.Trials(schema, knowledge, law, effort, scaled, models, seed)
     outcomes = choose.run_trials(trials, workers, progress)
     curves = _draw_curves(schema, nominal, effort.methods, budgets, outcomes)
     return Exploration(

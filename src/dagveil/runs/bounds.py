@@ -159,22 +159,13 @@ class BoundsSettings(msgspec.Struct, frozen=True, kw_only=True):
 class FoundBounds:
     """A schema with bounds that were found privately. Everything here is released: public from now on.
 
-    Parameters
-    ----------
-    schema
-        The schema, its bounds filled in; columns in `unresolved` stay as they were.
-    columns
-        What was found, column by column.
-    unresolved
-        Columns in which nothing stood out from the noise.
-    threshold
-        Rows that a cell needed in order to count.
-    findings
-        What a reader should know, in sentences.
-    releases
-        The noisy counts.
-    receipt
-        What the release promises.
+    - `schema`: the schema, its bounds filled in; columns in `unresolved` stay as they were.
+    - `columns`: what was found, column by column.
+    - `unresolved`: columns in which nothing stood out from the noise.
+    - `threshold`: rows that a cell needed in order to count.
+    - `findings`: what a reader should know, in sentences.
+    - `releases`: the noisy counts.
+    - `receipt`: what the release promises.
     """
 
     schema: schemas.Schema

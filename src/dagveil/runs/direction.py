@@ -97,19 +97,12 @@ class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Direction(SavedRecord, frozen=True):
     """Which of two columns looks like the cause, with the receipt of the run.
 
-    Parameters
-    ----------
-    cause, effect
-        The direction that was found; None if the model visibly fails.
-    confidence
-        How far to trust it, from ½ to `MODEL_ACCURACY`.
-    difference
-        Noisy score of dependence for columns[0] → columns[1], less that for the other way: below 0 if the former won;
-        None if it was not asked for.
-    noise_scale
-        Scale of the Laplace noise in it.
-    doubt
-        Why there is no direction.
+    - `cause`, `effect`: the direction that was found; None if the model visibly fails.
+    - `confidence`: how far to trust it, from ½ to `MODEL_ACCURACY`.
+    - `difference`: noisy score of dependence for columns[0] → columns[1], less that for the other way: below 0 if the
+      former won; None if it was not asked for.
+    - `noise_scale`: scale of the Laplace noise in it.
+    - `doubt`: why there is no direction.
     """
 
     format: Literal["dagveil-direction"]

@@ -370,10 +370,7 @@ def epsilon_for_slope(
 class EffectSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is released for one effect.
 
-    Parameters
-    ----------
-    tables
-        Sets of columns whose tables are counted; empty if second moments of all columns are summed.
+    - `tables`: sets of columns whose tables are counted; empty if second moments of all columns are summed.
     """
 
     tables: tuple[tuple[str, ...], ...] = ()

@@ -59,26 +59,16 @@ class MarkShares(msgspec.Struct, frozen=True):
 class ResultEdge(msgspec.Struct, frozen=True):
     """One edge of the graph.
 
-    Parameters
-    ----------
-    source, target
-        Ends; for an undirected edge in alphabetical order.
-    kind
-        "directed" (→) or "undirected" (—). In a PAG also "bidirected" (↔), "half-directed" (o→), "open" (o–o), and
-        where rows were selected "half-open" (o—).
-    confidence
-        Share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
-    arrow_confidence
-        Share of the redraws with this adjacency in which the edge had this kind and direction.
-    probability
-        Of the edge, whatever its direction; None if none is known (`Confidence.probabilities`).
-    forward_probability
-        That source is a parent of target.
-    marks_at_source, marks_at_target
-        In a PAG, how often each mark stood at either end.
-    forward, backward, line
-        Shares of all redraws in which the edge was source → target, target → source, and undirected; there was none in
-        the others. None in a PAG.
+    - `source`, `target`: ends; for an undirected edge in alphabetical order.
+    - `kind`: "directed" (→) or "undirected" (—). In a PAG also "bidirected" (↔), "half-directed" (o→), "open" (o–o),
+      and where rows were selected "half-open" (o—).
+    - `confidence`: share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
+    - `arrow_confidence`: share of the redraws with this adjacency in which the edge had this kind and direction.
+    - `probability`: of the edge, whatever its direction; None if none is known (`Confidence.probabilities`).
+    - `forward_probability`: that source is a parent of target.
+    - `marks_at_source`, `marks_at_target`: in a PAG, how often each mark stood at either end.
+    - `forward`, `backward`, `line`: shares of all redraws in which the edge was source → target, target → source, and
+      undirected; there was none in the others. None in a PAG.
     """
 
     source: str
