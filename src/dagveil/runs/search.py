@@ -67,12 +67,9 @@ def vary_levels(
 
 def compare_graphs(before: Cpdag | MixedGraph, after: Cpdag | MixedGraph) -> tuple[results.ChangedEdge, ...]:
     """List the pairs that two graphs join differently."""
-    changes = []
-    for source, target in sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton()):
-        was, is_now = _join(before, source, target), _join(after, source, target)
-        if was != is_now:
-            changes.append(results.ChangedEdge(source, target, was, is_now))
-    return tuple(changes)
+    pairs = sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton())
+    joins = (results.ChangedEdge(*pair, _join(before, *pair), _join(after, *pair)) for pair in pairs)
+    return tuple(change for change in joins if change.before != change.after)
 
 
 def _join(graph: Cpdag | MixedGraph, source: str, target: str) -> results.Join:
@@ -85,6 +82,21 @@ def _join(graph: Cpdag | MixedGraph, source: str, target: str) -> results.Join:
     return "undirected" if frozenset((source, target)) in graph.undirected else "none"
 
 
+@contextmanager
+def _computing() -> Iterator[None]:
+    """Say so if numbers that no table has stop the search."""
+    try:
+        yield
+    except DagveilError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise EvidenceError(
+            f"the numbers in this evidence stopped the search ({type(error).__name__}), so they are hardly those of a "
+            "table; ask for the evidence as it was released. If it was, please report this"
+        ) from error
+
+
+@_computing()
 def search_evidence(
     evidence: Evidence | str | Path,
     settings: SearchSettings | None = None,
@@ -109,97 +121,14 @@ def search_evidence(
     if not isinstance(evidence, Evidence):
         evidence = load_evidence(evidence)
     schema = evidence.schema
-    findings = evidence.findings
-    if knowledge is not None and knowledge != schema_knowledge(schema):
-        findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *summary.describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     check_edges_at(evidence.method, schema, settings)
-    with _computing():
-        return _search(evidence, settings, knowledge, findings, progress)
-
-
-def redraw_found_graphs(
-    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, rng: np.random.Generator, progress: Progress
-) -> Iterator[Cpdag]:
-    """Yield the graphs that redrawn evidence gives, as many as the settings ask for; none if nothing can be tested."""
-    tests = evidence.independence()
-    if tests is None:
-        return
-    with _computing():
-        find, _, _ = prepare_search(evidence, settings, knowledge, tests)
-        for done in range(settings.redraws):
-            graph = find(tests.redraw(rng))
-            if isinstance(graph, Cpdag):
-                yield graph
-            progress("redrawing graph and effect", done + 1, settings.redraws)
-
-
-def _score_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
-    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
-
-
-def prepare_search(
-    evidence: Evidence,
-    settings: SearchSettings,
-    knowledge: Knowledge,
-    tests: Independence,
-    note: Callable[[Cpdag], None] = lambda tested: None,
-) -> tuple[Callable[[Independence], Cpdag | MixedGraph], skeletons.SkeletonSettings, float]:
-    """Return the search for these tests, its constants, and the false edges that they allow.
-
-    `note` is told the graph of tests alone, where a score may add to it.
-    """
-    columns = tuple(evidence.schema.columns)
-    constants, false_edges = skeletons.bound_false_edges(
-        tests, settings.skeleton(search_defaults(tests, evidence.schema)), settings.false_edges
-    )
-    rule = _rule(evidence, settings)
-    if rule is SearchRule.NOTEARS:
-        return _search_linear(columns, evidence, knowledge), constants, false_edges
-    return _search_at(columns, settings, rule, knowledge, constants, note), constants, false_edges
-
-
-def _search_at(
-    columns: tuple[str, ...],
-    settings: SearchSettings,
-    rule: SearchRule,
-    knowledge: Knowledge,
-    levels: skeletons.SkeletonSettings,
-    note: Callable[[Cpdag], None] = lambda tested: None,
-) -> Callable[[Independence], Cpdag | MixedGraph]:
-    """Return the search of evidence at some levels, which NOTEARS does not have."""
-    if settings.hidden_causes:
-        return search_hidden(columns, settings, rule, knowledge, levels)
-    return search_by(columns, settings, rule, knowledge, levels, _score_released, note)
-
-
-def _rule(evidence: Evidence, settings: SearchSettings) -> SearchRule:
-    rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
-    # no score allows for hidden causes
-    return SearchRule.TESTS if settings.hidden_causes and rule is not SearchRule.AUTO else rule
-
-
-@contextmanager
-def _computing() -> Iterator[None]:
-    """Say so if numbers that no table has stop the search."""
-    try:
-        yield
-    except DagveilError:
-        raise
-    except (ArithmeticError, ValueError) as error:
-        raise EvidenceError(
-            f"the numbers in this evidence stopped the search ({type(error).__name__}), so they are hardly those of a "
-            "table; ask for the evidence as it was released. If it was, please report this"
-        ) from error
-
-
-def _search(
-    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, findings: tuple[str, ...], progress: Progress
-) -> results.Result:
-    schema = evidence.schema
     columns = tuple(schema.columns)
+    findings = [*evidence.findings]
+    if knowledge != schema_knowledge(schema):
+        findings.append("The search used this background knowledge in place of the schema's; it is public.")
+    findings += summary.describe_knowledge(knowledge)
     rule = _rule(evidence, settings)
     tests = evidence.independence()
     progress("searching", 0, 1)
@@ -217,12 +146,12 @@ def _search(
     else:
         find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
         found, visible = find(tests), visible_strength(tests, skeleton_settings)
-        findings = (*findings, *describe_constants(schema, evidence.releases))
-        findings = (*findings, *summary.describe_copies(tests), *summary.describe_levels(tests))
+        findings += describe_constants(schema, evidence.releases)
+        findings += (*summary.describe_copies(tests), *summary.describe_levels(tests))
         if settings.hidden_causes:
-            findings = (*findings, *summary.describe_unmeasured(tests, knowledge))
+            findings += summary.describe_unmeasured(tests, knowledge)
         elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
-            findings = (*findings, summary.describe_score(tested[0], found))
+            findings.append(summary.describe_score(tested[0], found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = skeletons.find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
@@ -267,7 +196,7 @@ def _search(
         confidence=results.Confidence(shares.redraws, *describe_shares(unknown)),
         schema=results.summarise(schema),
         plan=evidence.plan,
-        findings=findings,
+        findings=tuple(findings),
         receipt=evidence.receipt,
         variations=variations,
         parts=evidence.parts if len(evidence.parts) > 1 else (),
@@ -280,6 +209,82 @@ def _search(
             *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
         ),
     )
+
+
+def redraw_found_graphs(
+    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, rng: np.random.Generator, progress: Progress
+) -> Iterator[Cpdag]:
+    """Yield the graphs that redrawn evidence gives, as many as the settings ask for; none if nothing can be tested."""
+    tests = evidence.independence()
+    if tests is None:
+        return
+    with _computing():
+        find, _, _ = prepare_search(evidence, settings, knowledge, tests)
+        for done in range(settings.redraws):
+            graph = find(tests.redraw(rng))
+            if isinstance(graph, Cpdag):
+                yield graph
+            progress("redrawing graph and effect", done + 1, settings.redraws)
+
+
+def prepare_search(
+    evidence: Evidence,
+    settings: SearchSettings,
+    knowledge: Knowledge,
+    tests: Independence,
+    note: Callable[[Cpdag], None] = lambda tested: None,
+) -> tuple[Callable[[Independence], Cpdag | MixedGraph], skeletons.SkeletonSettings, float]:
+    """Return the search for these tests, its constants, and the false edges that they allow.
+
+    `note` is told the graph of tests alone, where a score may add to it.
+    """
+    columns = tuple(evidence.schema.columns)
+    constants, false_edges = skeletons.bound_false_edges(
+        tests, settings.skeleton(search_defaults(tests, evidence.schema)), settings.false_edges
+    )
+    rule = _rule(evidence, settings)
+    if rule is SearchRule.NOTEARS:
+        return _search_linear(columns, evidence, knowledge), constants, false_edges
+    return _search_at(columns, settings, rule, knowledge, constants, note), constants, false_edges
+
+
+def _search_at(
+    columns: tuple[str, ...],
+    settings: SearchSettings,
+    rule: SearchRule,
+    knowledge: Knowledge,
+    levels: skeletons.SkeletonSettings,
+    note: Callable[[Cpdag], None] = lambda tested: None,
+) -> Callable[[Independence], Cpdag | MixedGraph]:
+    """Return the search of evidence at some levels, which NOTEARS does not have.
+
+    With hidden causes it finds a PAG; the skeleton is that of the search without them.
+    """
+    if not settings.hidden_causes:
+
+        def score(tests: Independence, known: Knowledge, tested: Cpdag, level: float) -> Cpdag:
+            return search_by_score(tests, known, ScoreSearchSettings(level=level), tested)
+
+        return search_by(columns, settings, rule, knowledge, levels, score, note)
+
+    def find(tests: Independence) -> MixedGraph:
+        known = knowledge.within(tests.columns)
+        # who cannot cause whom may still share a hidden cause, so only required edges are known to be
+        required = Knowledge(required=known.required)
+        skeleton = skeletons.find_skeleton(tests, levels, required)
+        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
+            tested = orient_by_evidence(tests, skeleton, ArrowSettings(), required)
+            skeleton = restore_edges(tests, required, skeleton, tested)
+        found = orient_ancestral(tests, skeleton, levels, AncestralSettings(selection=settings.selection_bias), known)
+        return found if tests.columns == columns else _add_required(columns, found.edges, knowledge)
+
+    return find
+
+
+def _rule(evidence: Evidence, settings: SearchSettings) -> SearchRule:
+    rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
+    # no score allows for hidden causes
+    return SearchRule.TESTS if settings.hidden_causes and rule is not SearchRule.AUTO else rule
 
 
 def visible_strength(tests: Independence, settings: skeletons.SkeletonSettings) -> float | None:
@@ -316,9 +321,6 @@ def check_search(
     """
     rule = settings.search
     check_edges_at(method, schema, settings)
-    moments = method in ("measure-notears", "priv-pc-star") or (
-        method in ("measure", "measure-ges") and is_numeric(schema)
-    )
     if method not in METHODS or rule in (None, SearchRule.AUTO, SearchRule.TESTS):
         return
     known = schema_knowledge(schema) if knowledge is None else knowledge
@@ -329,7 +331,8 @@ def check_search(
             "tests, or take --method measure-ges, which counts levels, and numbers in bins"
         )
     features = method == "measure-features" or mixed
-    if (rule is SearchRule.NOTEARS and not moments) or features:
+    numbers = ("measure-notears", "priv-pc-star", *(("measure", "measure-ges") if is_numeric(schema) else ()))
+    if (rule is SearchRule.NOTEARS and method not in numbers) or features:
         other = "by tests" if features else "by tests or by score"
         raise MethodError(
             f"{method} releases no second moments of these columns, which --search {rule.value} needs; nothing was "
@@ -371,30 +374,6 @@ def search_by(
         if tests.columns == columns:
             return graph
         return knowledge.orient(Cpdag(columns, graph.directed, graph.undirected))
-
-    return find
-
-
-def search_hidden(
-    columns: tuple[str, ...],
-    settings: SearchSettings,
-    rule: SearchRule,
-    knowledge: Knowledge,
-    levels: skeletons.SkeletonSettings,
-) -> Callable[[Independence], MixedGraph]:
-    """Return the search for a PAG, for any tests; the skeleton is that of the search without hidden causes."""
-    ancestral = AncestralSettings(selection=settings.selection_bias)
-
-    def find(tests: Independence) -> MixedGraph:
-        known = knowledge.within(tests.columns)
-        # who cannot cause whom may still share a hidden cause, so only required edges are known to be
-        required = Knowledge(required=known.required)
-        skeleton = skeletons.find_skeleton(tests, levels, required)
-        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
-            tested = orient_by_evidence(tests, skeleton, ArrowSettings(), required)
-            skeleton = restore_edges(tests, required, skeleton, tested)
-        found = orient_ancestral(tests, skeleton, levels, ancestral, known)
-        return found if tests.columns == columns else _add_required(columns, found.edges, knowledge)
 
     return find
 
