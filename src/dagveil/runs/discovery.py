@@ -42,7 +42,7 @@ def measure_source(
     redraws: int = 0,
     **run: Unpack[RunOptions],
 ) -> Evidence:
-    """Release evidence about a table.
+    """Release evidence about a table: tables or moments, with their receipt.
 
     Parameters
     ----------
@@ -64,11 +64,6 @@ def measure_source(
         Those of the search that is to follow: a run that would not fit into memory is refused before it spends.
     run
         Ledger, noise, engine, recovery and whatever else every run takes: `RunOptions`.
-
-    Returns
-    -------
-    Evidence
-        Released tables or moments with their receipt.
     """
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     chosen, choice = _resolve_method(
@@ -163,37 +158,22 @@ def discover(
     read = read_settings(chosen, calibration, options)
     if calibration is not Calibration.SOUND:
         require_reading(chosen, calibration).check(schema, read)
-    return _ask(source, schema, Budget.of(epsilon, delta), chosen, calibration, read, knowledge, choice, run)
-
-
-def _ask(
-    source: Any,
-    schema: Schema,
-    budget: Budget,
-    method: Method,
-    calibration: Calibration,
-    settings: msgspec.Struct,
-    knowledge: Knowledge | None,
-    choice: Choice | None,
-    run: RunOptions,
-) -> results.Result:
-    """Run a method that asks adaptively, or any method as published."""
-    progress = run.get("progress", silent)
-    with open_run(
-        *(source, schema, budget, method, settings), knowledge=knowledge, calibration=calibration, run=run
-    ) as (prepared, curator):
+    # a method that asks adaptively, or any method as published
+    progress, budget = run.get("progress", silent), Budget.of(epsilon, delta)
+    asking = (source, schema, budget, chosen, read)
+    with open_run(*asking, knowledge=knowledge, calibration=calibration, run=run) as (prepared, curator):
         if calibration is not Calibration.SOUND:
-            reading = require_reading(method, calibration)
-            table = curator.open_as_published(f"{method.name}: {reading.flaw}.")
+            reading = require_reading(chosen, calibration)
+            table = curator.open_as_published(f"{chosen.name}: {reading.flaw}.")
             access = PublishedAccess(table, np.random.default_rng(run.get("seed")))
-            asked = reading.publish(access, budget, prepared.knowledge, settings, progress)
-        elif method.ask is not None:
-            asked = method.ask(curator, prepared.knowledge, settings, progress)
+            asked = reading.publish(access, budget, prepared.knowledge, read, progress)
+        elif chosen.ask is not None:
+            asked = chosen.ask(curator, prepared.knowledge, read, progress)
         else:
-            raise MethodError(f"{method.name} has no {calibration.value} calibration")
+            raise MethodError(f"{chosen.name} has no {calibration.value} calibration")
     return results.Result(
         **results.head("dagveil-result", results.RESULT_VERSION),
-        method=results.MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(settings))),
+        method=results.MethodUsed(chosen.name, calibration.value, msgspec.json.decode(msgspec.json.encode(read))),
         graph=results.assemble_graph(asked.graph, Shares.none(), prepared.knowledge),
         near_misses=(),
         confidence=results.Confidence(0, *describe_shares("nothing was released that could be drawn again")),

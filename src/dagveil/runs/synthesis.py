@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv, feather, parquet
 
 from dagveil.data.column import Numeric
-from dagveil.data.schema import PLAIN_LAYOUT, Schema
+from dagveil.data.schema import Schema
 from dagveil.errors import DataError, EvidenceError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.estimates import Frame
@@ -156,18 +155,18 @@ def _to_array(schema: Schema, name: str, values: list[Any]) -> pa.Array:
 
 
 def _synthetic_schema(schema: Schema, covered: tuple[str, ...], rows: int) -> Schema:
-    """Return the schema of synthetic rows: that of the evidence, of columns that were drawn."""
-    left = {name for name in schema.columns if name not in covered}
-    return msgspec.structs.replace(
-        schema,
+    """Return the schema of synthetic rows: columns of the evidence that were drawn, and no persons behind them."""
+    tiers = (tuple(name for name in tier if name in covered) for tier in schema.tiers)
+    return Schema(
         dataset=f"{schema.dataset}-synthetic",
         columns={name: schema.columns[name] for name in covered},
+        reviewed=schema.reviewed,
         unit="one synthetic row",
+        relation=schema.relation,
         nominal_rows=rows,
-        tiers=tuple(kept for tier in schema.tiers if (kept := tuple(name for name in tier if name not in left))),
-        forbidden=tuple(pair for pair in schema.forbidden if not left & set(pair)),
-        required=tuple(pair for pair in schema.required if not left & set(pair)),
+        tiers=tuple(tier for tier in tiers if tier),
+        forbidden=tuple(pair for pair in schema.forbidden if set(pair) <= set(covered)),
+        required=tuple(pair for pair in schema.required if set(pair) <= set(covered)),
         public=True,
-        file=PLAIN_LAYOUT,
         ignore=(MARK,),
     )
