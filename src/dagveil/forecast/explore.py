@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchemaError
-from dagveil.files import Document, encode_json
+from dagveil.files import Document, SavedRecord
 from dagveil.forecast import choose
 from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
@@ -38,7 +38,7 @@ SECONDS = 300.0  # processor seconds that an exploration may take, by the foreca
 CONFIDENCE = 0.95  # of the intervals of means
 
 
-class Exploration(msgspec.Struct, frozen=True):
+class Exploration(SavedRecord, frozen=True):
     """Curves of expected accuracy, one for each method, and what they recommend.
 
     `rows`, `models`, `density`, `strength` and `seed` are those of the synthetic tables. `left_out` has methods that
@@ -76,10 +76,6 @@ class Exploration(msgspec.Struct, frozen=True):
             for curve in self.curves
             for point in curve.points
         )
-
-    def to_json(self) -> str:
-        """Write the exploration as JSON."""
-        return msgspec.json.format(encode_json(self), indent=2).decode()
 
     def to_svg(self) -> str:
         """Draw the curves."""
@@ -276,19 +272,17 @@ def _draw_curves(
         for place, budget in enumerate(budgets):
             here = [outcome for outcome in outcomes if (outcome.method, outcome.place) == (method, place)]
             failure = next((outcome.failure for outcome in here if outcome.failure is not None), None)
-            scores = [outcome.f1 for outcome in here if outcome.f1 is not None]
-            mean, low, high = (None, None, None) if failure is not None else _average(scores)
             order = choose.most_common_order([outcome.order for outcome in here if outcome.order is not None])
+            scores = [outcome.f1 for outcome in here if outcome.f1 is not None]
+            mean = low = high = None
+            if failure is None:
+                # the ends of Student's interval, inside [0, 1]
+                mean, runs = float(np.mean(scores)), len(scores)
+                reach = stdtrit(runs - 1, 0.5 + CONFIDENCE / 2.0) * np.std(scores, ddof=1) / math.sqrt(runs)
+                low, high = max(0.0, mean - float(reach)), min(1.0, mean + float(reach))
             points.append(Point(budget.epsilon, mean, low, high, order, weakest[place], failure))
         curves.append(Curve(method, tuple(points)))
     return tuple(curves)
-
-
-def _average(scores: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean, and the ends of Student's interval for it, inside [0, 1]."""
-    mean = float(np.mean(scores))
-    reach = float(stdtrit(len(scores) - 1, 0.5 + CONFIDENCE / 2.0) * np.std(scores, ddof=1) / math.sqrt(len(scores)))
-    return mean, max(0.0, mean - reach), min(1.0, mean + reach)
 
 
 def _describe_effort(effort: choose.TimeLimit, nominal: int, models: int, seconds: float) -> tuple[str, ...]:

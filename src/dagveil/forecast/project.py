@@ -185,15 +185,12 @@ def _write_example(schema: Schema, budget: Budget, steps: Sequence[_Step]) -> di
     except DagveilError:
         return {}
     edges = [f"{edge.source} {edge.sign} {edge.target} {edge.confidence}" for edge in result.graph.edges]
-    shown = {
-        "result": {"text/html": result._repr_html_()},
-        "columns": {"text/html": evidence.table_one()._repr_html_()},
-    }
+    shown = {"result": result._repr_html_(), "columns": evidence.table_one()._repr_html_()}
     printed = {_TOLD[0].words: "\n".join(result.receipt.words()), _TOLD[1].words: "\n".join(edges)}
     outputs: list[dict[str, Any]] = []
     for number, step in enumerate(steps, start=1):
         if step.shown:
-            data = {kind: text.splitlines(keepends=True) for kind, text in shown[step.shown].items()}
+            data = {"text/html": shown[step.shown].splitlines(keepends=True)}
             outputs.append({"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data})
         elif step.words in printed:
             text = (printed[step.words] + "\n").splitlines(keepends=True)

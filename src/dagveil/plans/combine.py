@@ -343,18 +343,16 @@ def _check_parts(loaded: Sequence[Evidence]) -> tuple[Part, ...]:
 
 
 def _describe_sites(study: Study, parts: Sequence[Part]) -> list[str]:
-    absent = [name for name in study.sites if name not in {part.site for part in parts}]
     told = [
         f"Evidence of {len(parts)} of the {len(study.sites)} sites of the study was added, noise variances included."
     ]
-    if absent:
+    if absent := [name for name in study.sites if name not in {part.site for part in parts}]:
         told.append(f"Without evidence so far: {', '.join(absent)}. It can be added later, at no further cost.")
-    for part in parts:
-        receipt = part.receipt
-        told.append(
-            f"Site {part.site}: epsilon {round_up(receipt.epsilon, 4)}, delta {round_up(receipt.delta, 4)}, "
-            f"{part.nominal_rows} nominal rows, release {part.release[:12]}."
-        )
+    told += [
+        f"Site {part.site}: epsilon {round_up(part.receipt.epsilon, 4)}, delta {round_up(part.receipt.delta, 4)}, "
+        f"{part.nominal_rows} nominal rows, release {part.release[:12]}."
+        for part in parts
+    ]
     return told
 
 
@@ -383,12 +381,9 @@ def _list(names: Sequence[str]) -> str:
 
 def _common_findings(loaded: Sequence[Evidence]) -> list[str]:
     """Return what all sites say, but for the noise of each and the names of the sites."""
-    own = [{*describe_noise(item.releases, item.plan, item.schema.nominal_rows or 1)} for item in loaded]
-    sites = {line for item in loaded if item.study is not None for line in _describe_sites(item.study, item.parts)}
-    return [
-        line
-        for line in loaded[0].findings
-        if all(line in item.findings for item in loaded)
-        and not any(line in lines for lines in own)
-        and line not in sites
-    ]
+    own: set[str] = set()
+    for item in loaded:
+        own.update(describe_noise(item.releases, item.plan, item.schema.nominal_rows or 1))
+        own.update(() if item.study is None else _describe_sites(item.study, item.parts))
+    common = set.intersection(*({*item.findings} for item in loaded)) - own
+    return [line for line in loaded[0].findings if line in common]
