@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -90,8 +90,8 @@ def forecast_run(schema: Schema, knowledge: Knowledge, method: Method, budget: B
     settings = method.read_settings(None)
     accounting = method.accounting(budget, schema, settings, knowledge)
     sized = msgspec.structs.replace(schema, nominal_rows=rows)
-    work = work_of_run(sized, method, accounting, settings, knowledge, noise=NoiseKind.EXACT, held=True)
-    cost = estimate_cost(work, Speed())
+    work = work_of_run(sized, method, accounting, settings, knowledge)
+    cost = estimate_cost(replace(work, noise=NoiseKind.EXACT, held=True), Speed())
     # the program has started already
     return weight * (cost.seconds - cost.steps[0].seconds)
 

@@ -110,10 +110,10 @@ def forecast_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite)
 
 def work_of_search(plan: MeasurementPlan, redraws: int) -> Work:
     """Return the size of the search over the evidence of all sites: no rows."""
-    return dataclasses.replace(work_at_site(plan, plan.sites[0], DEFAULT_NOISE, held=True), rows=0, redraws=redraws)
+    return dataclasses.replace(work_at_site(plan, plan.sites[0], DEFAULT_NOISE), rows=0, redraws=redraws, held=True)
 
 
-def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind, *, held: bool = False) -> Work:
+def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind) -> Work:
     """Return the size of one site's run: it reads, counts and draws; the search is someone else's."""
     counted = [columns for ask in plan.asks if not isinstance(ask, AskMatrix) for columns in list_sets(ask)]
     features = sum(count_coordinates(ask) for ask in plan.asks if isinstance(ask, AskMatrix))
@@ -125,7 +125,7 @@ def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind, *, 
         search = Search.JOINT
     else:
         search = Search.TRIPLES if max(map(len, counted)) > 2 else Search.PAIRS
-    return Work(plan.schema, rows, counted, max(len(counted), 1), cells, features, search, 0, noise, held)
+    return Work(plan.schema, rows, counted, max(len(counted), 1), cells, features, search, 0, noise)
 
 
 MOST_TRIPLES = 100_000  # three-way tables that a plan may list: those of 85 columns

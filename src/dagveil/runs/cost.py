@@ -267,29 +267,21 @@ SECOND_ROUND = Fraction(3, 8)  # share of the budget that `measure` spends on wh
 TRIPLES_PER_COLUMN = 4  # three-way tables that its first rounds recommend, about, per column
 
 
-def work_of_reading(schema: Schema, *, held: bool = False) -> Work:
+def work_of_reading(schema: Schema) -> Work:
     """Return the size of a run whose questions are not known: what is certain is that its rows are read."""
-    return Work(schema, schema.nominal_rows or 0, [], 0, 0, 0, Search.PAIRS, 0, held=held)
+    return Work(schema, schema.nominal_rows or 0, [], 0, 0, 0, Search.PAIRS, 0)
 
 
 def work_of_run(
-    schema: Schema,
-    method: Method,
-    accounting: Filter,
-    settings: object,
-    knowledge: Knowledge,
-    *,
-    redraws: int = 0,
-    noise: NoiseKind = DEFAULT_NOISE,
-    held: bool = False,
+    schema: Schema, method: Method, accounting: Filter, settings: object, knowledge: Knowledge, *, redraws: int = 0
 ) -> Work:
     """Return the size of a run that follows no plan file: about, since its later questions follow from answers."""
     rows = schema.nominal_rows or 0
     names = tuple(schema.columns)
     if method.release is None or method.name not in METHODS:
-        return work_of_reading(schema, held=held)
+        return work_of_reading(schema)
     if isinstance(accounting, PureFilter):
-        return Work(schema, rows, [names], 1, _count_cells(schema, [names]), 0, Search.JOINT, redraws, noise, held)
+        return Work(schema, rows, [names], 1, _count_cells(schema, [names]), 0, Search.JOINT, redraws)
     mixed = releases_mixed(method.name, settings, schema, accounting.budget, knowledge)
     numbers = plain_numbers(schema)
     moments = (len(numbers) == len(names) and not mixed) or method.name == "measure-notears"
@@ -299,11 +291,11 @@ def work_of_run(
         # of levels beside numbers there are about two features of each number
         size = 1 + (len(names) * degree if moments else levels + 2 * len(numbers))
         search = Search.MATRIX if moments else Search.MIXED
-        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, search, redraws, noise, held)
+        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, search, redraws)
     pairs = [pair for pair in combinations(names, 2) if not knowledge.excludes(*pair)]
     counted: list[tuple[str, ...]] = [*((name,) for name in names), *pairs]
     triples = list(islice(combinations(names, 3), TRIPLES_PER_COLUMN * len(names)))
     triple = pays_for_triples(schema, triples, SECOND_ROUND, [(accounting.budget, max(rows, 1))])
     cells = _count_cells(schema, [*counted, *(triples if triple else ())])
     search = Search.TRIPLES if triple else Search.PAIRS
-    return Work(schema, rows, counted, len(counted), cells, 0, search, redraws, noise, held, True)
+    return Work(schema, rows, counted, len(counted), cells, 0, search, redraws, adaptive=True)

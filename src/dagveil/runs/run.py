@@ -312,10 +312,9 @@ def open_run(
     if not run.get("accept_no_guarantee", False):
         prepared.check_guarded()
     if work is None and sound:
-        work = work_of_run(schema, method, accounting, settings, knowledge, redraws=redraws, noise=kind, held=rows.held)
-    elif work is None:
-        work = work_of_reading(schema, held=rows.held)
-    check_fits(replace(work, engine=rows.engine), Speed())  # memory does not hang on how fast the machine is
+        work = work_of_run(schema, method, accounting, settings, knowledge, redraws=redraws)
+    work = replace(work or work_of_reading(schema), noise=kind, held=rows.held, engine=rows.engine)
+    check_fits(work, Speed())  # memory does not hang on how fast the machine is
     with open_curator(prepared, settings, run.get("recovery")) as curator:
         yield prepared, curator
 
