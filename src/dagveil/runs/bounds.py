@@ -275,8 +275,8 @@ def find_bounds(
     dropped = [name for name in searches if declared.columns[name] != kept[name]]
     receipt = prepared.receipt(curator.events)
     named = " (named by hand, whatever a draft of the schema took them for)" if by_hand else ""
-    facts = (f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two",)
-    facts += tuple(fact for fact in receipt.public_facts if fact == "the number of rows")
+    facts = [f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two"]
+    facts += [fact for fact in receipt.public_facts if fact == "the number of rows"]
     return FoundBounds(
         schema=msgspec.structs.replace(declared, columns={**declared.columns, **({} if trusted else kept), **filled}),
         columns=found,
@@ -284,7 +284,7 @@ def find_bounds(
         threshold=threshold,
         findings=tuple(_describe_findings(found, filled, unresolved, threshold, () if trusted else dropped)),
         releases=releases,
-        receipt=msgspec.structs.replace(receipt, public_facts=facts),
+        receipt=msgspec.structs.replace(receipt, public_facts=tuple(facts)),
     )
 
 

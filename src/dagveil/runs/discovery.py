@@ -20,9 +20,8 @@ from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
 from dagveil.runs import result as results
-from dagveil.runs.probabilities import describe_shares
 from dagveil.runs.run import RunOptions, check_reviewed, open_run
-from dagveil.runs.search import check_search, search_evidence
+from dagveil.runs.search import check_search, describe_shares, search_evidence
 from dagveil.runs.summary import describe_knowledge
 from dagveil.search.confidence import Shares
 from dagveil.search.settings import SearchSettings

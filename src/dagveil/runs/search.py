@@ -22,7 +22,7 @@ from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
-from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.graphs.cpdag import Cpdag, Dag, Pair
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import Edge, Mark, MixedGraph
 from dagveil.methods.measure import MeasureSettings, is_numeric, releases_mixed, search_defaults
@@ -32,13 +32,12 @@ from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
 from dagveil.runs import summary
-from dagveil.runs.probabilities import check_edges_at, describe_shares, state_probabilities, why_no_probabilities
 from dagveil.runs.run import schema_knowledge
-from dagveil.search.confidence import Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
+from dagveil.search.confidence import MEANING, Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
 from dagveil.search.constraint import skeleton as skeletons
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
-from dagveil.search.probabilities import UNKNOWN
+from dagveil.search.probabilities import ASSUMPTIONS, UNKNOWN, Probabilities, estimate_probabilities, list_unclear
 from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
@@ -68,7 +67,7 @@ def vary_levels(
 def compare_graphs(before: Cpdag | MixedGraph, after: Cpdag | MixedGraph) -> tuple[results.ChangedEdge, ...]:
     """List the pairs that two graphs join differently."""
     pairs = sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton())
-    joins = (results.ChangedEdge(*pair, _join(before, *pair), _join(after, *pair)) for pair in pairs)
+    joins = (results.ChangedEdge(a, b, _join(before, a, b), _join(after, a, b)) for a, b in pairs)
     return tuple(change for change in joins if change.before != change.after)
 
 
@@ -415,3 +414,48 @@ def _search_linear(
         return knowledge.orient(Cpdag(columns, found.directed, found.undirected))
 
     return find
+
+
+def why_no_probabilities(method: str, schema: Schema, settings: SearchSettings) -> str | None:
+    """Say why a search has no probabilities of edges; None if it has."""
+    if method != "measure":
+        return f"probabilities were checked for measure, not for {method}"
+    if not is_numeric(schema) and any(isinstance(column, Numeric) for column in schema.columns.values()):
+        return (
+            "probabilities were checked on tables of levels and on tables of numbers without bins, not on others: a "
+            "bin does not hold all that a number tells"
+        )
+    return settings.why_no_probabilities()
+
+
+def describe_shares(unknown: str | None) -> tuple[str, str]:
+    """Say what shares of redraws mean, and what probabilities; `unknown` says why there are none."""
+    if unknown is None:
+        return MEANING, ASSUMPTIONS
+    return f"{MEANING}; not a probability that the edge is true: {unknown}", ""
+
+
+def check_edges_at(method: str, schema: Schema, settings: SearchSettings) -> None:
+    """Refuse a graph by probabilities where there are none."""
+    reason = why_no_probabilities(method, schema, settings)
+    if settings.edges_at is not None and reason is not None:
+        raise MethodError(
+            f"edges at a probability of {settings.edges_at:g} cannot be drawn: "
+            f"{reason}; nothing was charged. Leave edges_at out: the graph then has the edges that returned in redraws"
+        )
+
+
+def state_probabilities(
+    tests: Independence,
+    found: Cpdag,
+    shares: Shares,
+    visible: float | None,
+    explained: dict[Pair, str],
+    knowledge: Knowledge,
+) -> Probabilities:
+    """Return the probabilities of the pairs that a search or its redraws joined."""
+    names = tests.columns
+    copies = {frozenset((names[x], names[z])) for x, z in zip(*np.nonzero(skeletons.find_copies(tests)), strict=True)}
+    pairs = found.skeleton()
+    unclear = list_unclear(pairs | set(shares.adjacent), copies, explained)
+    return estimate_probabilities(shares, pairs, names, 1.0 if visible is None else visible, unclear, knowledge)
