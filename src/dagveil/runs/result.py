@@ -441,18 +441,6 @@ def near_misses(
     return tuple(sorted(misses, key=lambda miss: (-miss.confidence, miss.source, miss.target)))
 
 
-def list_parents(likely: Probabilities) -> tuple[PossibleParent, ...]:
-    """List who may be a parent of whom, most likely first."""
-    listed = sorted(likely.parents.items(), key=lambda one: (-one[1], one[0]))
-    return tuple(PossibleParent(*arc, probability) for arc, probability in listed if probability > 0.0)
-
-
-def expect_wrong(graph: ResultGraph) -> float | None:
-    """Return how many of the edges whose probability is known are expected to be false; None if none is known."""
-    known = [edge.probability for edge in graph.edges if edge.probability is not None]
-    return sum(1.0 - probability for probability in known) if known or not graph.edges else None
-
-
 def summarise(schema: Schema) -> SchemaSummary:
     """Return the public facts of a schema that a reader of a result needs."""
     columns: dict[str, dict[str, Any]] = {}

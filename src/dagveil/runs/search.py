@@ -174,7 +174,9 @@ def search_evidence(
     else:
         drawn = results.assemble_pag(graph, shares)
     misses = results.near_misses(graph, shares, found, explained, likely)
-    wrong_edges = None if unknown else results.expect_wrong(drawn)
+    known = [edge.probability for edge in drawn.edges if edge.probability is not None]
+    wrong_edges = None if unknown or (drawn.edges and not known) else sum(1.0 - probability for probability in known)
+    parents = sorted(likely.parents.items(), key=lambda one: (-one[1], one[0]))
     return results.Result(
         **results.head("dagveil-result", results.RESULT_VERSION),
         method=results.MethodUsed(
@@ -202,7 +204,7 @@ def search_evidence(
         choice=evidence.choice,
         false_edges=false_edges,
         wrong_edges=wrong_edges,
-        parents=results.list_parents(likely),
+        parents=tuple(results.PossibleParent(*arc, chance) for arc, chance in parents if chance > 0.0),
         summary=summary.describe_solidity(
             *(drawn, misses, false_edges, visible),
             *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
