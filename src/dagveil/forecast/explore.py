@@ -131,36 +131,22 @@ def explore(
 ) -> Exploration:
     """Draw synthetic tables of a schema, run the methods that fit, and say what each epsilon buys.
 
-    Parameters
-    ----------
-    schema
-        Columns, levels, bounds and nominal rows; or the path of a schema.toml. No rows are needed.
-    epsilons, delta
-        Budgets to explore.
-    methods
-        Names; None takes every method that fits and does not take too long.
-    wanted_f1
-        Accuracy of the skeleton that a budget is sought for.
-    degree
-        Edges per column of synthetic graphs; None takes 1.5, or half of all pairs if that is less.
-    strength
-        Mean strength of synthetic edges.
-    models
-        Number of synthetic tables.
-    rows
-        Rows of the real table; None takes the schema's nominal number.
-    seed
-        Seed of all draws: the same seed gives the same curves.
-    seconds
-        Processor seconds, by the forecast with shipped constants: beyond them slow methods are left out, then rows.
-    workers
-        Processes.
-    knowledge
-        Background knowledge; None takes the schema's.
-    ledger
-        As in `measure_source`: not more is recommended than is left of the lifetime budget. Nothing is written to it.
-    progress
-        Told how many runs are done.
+    - `schema`: columns, levels, bounds and nominal rows; or the path of a schema.toml. No rows are needed.
+    - `epsilons`, `delta`: budgets to explore.
+    - `methods`: names; None takes every method that fits and does not take too long.
+    - `wanted_f1`: accuracy of the skeleton that a budget is sought for.
+    - `degree`: edges per column of synthetic graphs; None takes 1.5, or half of all pairs if that is less.
+    - `strength`: mean strength of synthetic edges.
+    - `models`: number of synthetic tables.
+    - `rows`: rows of the real table; None takes the schema's nominal number.
+    - `seed`: seed of all draws: the same seed gives the same curves.
+    - `seconds`: processor seconds, by the forecast with shipped constants: beyond them slow methods are left out, then
+      rows.
+    - `workers`: processes.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `ledger`: as in `measure_source`: not more is recommended than is left of the lifetime budget. Nothing is written
+      to it.
+    - `progress`: told how many runs are done.
 
     Examples
     --------

@@ -102,18 +102,11 @@ def write_project(
 ) -> tuple[Path, ...]:
     """Write a folder to begin with, and return its files. No row is read.
 
-    Parameters
-    ----------
-    folder
-        A new or empty one.
-    schema
-        What is public. If it is unreviewed, or no plan can be made for it, there is none in the folder.
-    epsilon, delta
-        The budget of the run.
-    source
-        Where the rows are; None leaves a place to fill in.
-    exploration
-        What `explore` found, to be kept beside.
+    - `folder`: a new or empty one.
+    - `schema`: what is public. If it is unreviewed, or no plan can be made for it, there is none in the folder.
+    - `epsilon`, `delta`: the budget of the run.
+    - `source`: where the rows are; None leaves a place to fill in.
+    - `exploration`: what `explore` found, to be kept beside.
     """
     place = Path(folder)
     check_empty(place)

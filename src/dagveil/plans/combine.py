@@ -87,15 +87,11 @@ def combine_evidence(
 ) -> Evidence:
     """Add the evidence of several sites to that of all rows together: noise variances add, `parts` has all receipts.
 
-    Parameters
-    ----------
-    evidence
-        What each site released by the same plan, or the paths of these files; sums of some sites may be among them.
-    shared_columns
-        Whether plans may differ: then columns and questions that not all sites share are left out.
-    site_column
-        Name of a column for the site that is added, with arrows out of it alone: its children are what differs between
-        sites. It needs each site's own evidence, and counts.
+    - `evidence`: what each site released by the same plan, or the paths of these files; sums of some sites may be among
+      them.
+    - `shared_columns`: whether plans may differ: then columns and questions that not all sites share are left out.
+    - `site_column`: name of a column for the site that is added, with arrows out of it alone: its children are what
+      differs between sites. It needs each site's own evidence, and counts.
     """
     loaded = _load(evidence)
     second = [item for item in loaded if item.study is not None and item.study.after is not None]
@@ -112,10 +108,7 @@ def compare_sites(evidence: Sequence[Evidence | str | Path], *, shared_columns: 
     P-values are those of one distribution at all sites, of each column, and of the dependence of each pair; what
     differs is told by Holm's procedure.
 
-    Parameters
-    ----------
-    evidence, shared_columns
-        As in `combine_evidence`.
+    - `evidence`, `shared_columns`: as in `combine_evidence`.
     """
     loaded = _load(evidence)
     if any(item.study is not None and item.study.after is not None for item in loaded):

@@ -152,23 +152,15 @@ def plan_measurement(
 ) -> MeasurementPlan:
     """Fix what every site will be asked, before any row is read.
 
-    Parameters
-    ----------
-    schema
-        What all sites declare; its data set's name is the name of the study. Or the path of a schema.toml.
-    epsilon, delta
-        Budget of each site's run.
-    method
-        A method that releases evidence and whose questions follow from public facts.
-    options
-        Settings of the method, by name.
-    sites
-        Nominal rows of each site by name, None for the schema's; or sites with budgets of their own. None at all means
-        one site.
-    tables
-        Whether three-way tables are asked for, where tables of counts are released one by one.
-    rounds
-        2 keeps a part of each budget for a second round, which `plan_second_round` plans from the sum of the first.
+    - `schema`: what all sites declare; its data set's name is the name of the study. Or the path of a schema.toml.
+    - `epsilon`, `delta`: budget of each site's run.
+    - `method`: a method that releases evidence and whose questions follow from public facts.
+    - `options`: settings of the method, by name.
+    - `sites`: nominal rows of each site by name, None for the schema's; or sites with budgets of their own. None at all
+      means one site.
+    - `tables`: whether three-way tables are asked for, where tables of counts are released one by one.
+    - `rounds`: 2 keeps a part of each budget for a second round, which `plan_second_round` plans from the sum of the
+      first.
 
     Examples
     --------
@@ -367,12 +359,9 @@ def split_budgets(sites: Sequence[PlannedSite]) -> tuple[tuple[PlannedSite, ...]
 def plan_second_round(plan: MeasurementPlan | str | Path, combined: Evidence | str | Path) -> MeasurementPlan:
     """Plan the second round of a study from the sum of its first: post-processing, so that choosing costs nothing.
 
-    Parameters
-    ----------
-    plan
-        That of the first round, made with two rounds; or its path.
-    combined
-        What `combine_evidence` made of the first round, or its path. Sites without evidence in it have no second round.
+    - `plan`: that of the first round, made with two rounds; or its path.
+    - `combined`: what `combine_evidence` made of the first round, or its path. Sites without evidence in it have no
+      second round.
     """
     plan = plan if isinstance(plan, MeasurementPlan) else load_plan(plan)
     combined = combined if isinstance(combined, Evidence) else load_evidence(combined)

@@ -38,20 +38,12 @@ def measure_planned(
 ) -> Evidence:
     """Release what an agreed plan asks of one site.
 
-    Parameters
-    ----------
-    source
-        The site's own rows, as in `measure_source`.
-    plan
-        What was agreed on, or its path.
-    site
-        Name of this site in the plan; may be left out if there is one only.
-    schema
-        The site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
-    dataset
-        Name of the data set in the ledger, if the site takes the plan's schema as it is.
-    run
-        As in `measure_source`.
+    - `source`: the site's own rows, as in `measure_source`.
+    - `plan`: what was agreed on, or its path.
+    - `site`: name of this site in the plan; may be left out if there is one only.
+    - `schema`: the site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
+    - `dataset`: name of the data set in the ledger, if the site takes the plan's schema as it is.
+    - `run`: as in `measure_source`.
     """
     if not isinstance(plan, plan_file.MeasurementPlan):
         plan = plan_file.load_plan(plan)

@@ -203,22 +203,17 @@ def find_bounds(
 ) -> FoundBounds:
     """Find bounds of numeric columns under differential privacy.
 
-    Parameters
-    ----------
-    source, epsilon, delta
-        As in `measure_source`. Where Laplace noise does better, delta is not used and not charged.
-    schema
-        A schema whose columns without known bounds have `UNKNOWN_BOUNDS`; or the path of a schema.toml, in which they
-        have no `bounds`.
-    columns
-        Columns to find; None takes those without known bounds. One that has bounds is found anew: its center is where
-        the search starts, and bounds, center and spread are replaced. Columns of an unreviewed schema that are named
-        here count as numeric, whatever kind a draft read from the rows; without names the receipt carries a warning.
-    coverage
-        Share of the rows that the bounds need to hold; below 1, outer cells with few rows are left out.
-    run
-        As in `measure_source`. `accept_draft` uses the numbers that an unreviewed schema has for these columns; without
-        it they are dropped, because they may have been read from the data.
+    - `source`, `epsilon`, `delta`: as in `measure_source`. Where Laplace noise does better, delta is not used and not
+      charged.
+    - `schema`: a schema whose columns without known bounds have `UNKNOWN_BOUNDS`; or the path of a schema.toml, in
+      which they have no `bounds`.
+    - `columns`: columns to find; None takes those without known bounds. One that has bounds is found anew: its center
+      is where the search starts, and bounds, center and spread are replaced. Columns of an unreviewed schema that are
+      named here count as numeric, whatever kind a draft read from the rows; without names the receipt carries a
+      warning.
+    - `coverage`: share of the rows that the bounds need to hold; below 1, outer cells with few rows are left out.
+    - `run`: as in `measure_source`. `accept_draft` uses the numbers that an unreviewed schema has for these columns;
+      without it they are dropped, because they may have been read from the data.
 
     Examples
     --------

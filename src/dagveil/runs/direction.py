@@ -73,18 +73,11 @@ class Score(enum.Enum):
 class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the private direction.
 
-    Parameters
-    ----------
-    score
-        hsic or spearman.
-    regression
-        released: polynomials from a noisy table. ridge: kernel ridge regression on the rows, for hsic only.
-    bandwidth
-        Of all kernels, in half-widths of the bounds.
-    penalty
-        Of ridge regression. None takes a value from the number of rows.
-    rows
-        Rows that are used, at most. None takes all.
+    - `score`: hsic or spearman.
+    - `regression`: released: polynomials from a noisy table. ridge: kernel ridge regression on the rows, for hsic only.
+    - `bandwidth`: of all kernels, in half-widths of the bounds.
+    - `penalty`: of ridge regression. None takes a value from the number of rows.
+    - `rows`: rows that are used, at most. None takes all.
     """
 
     score: Score = Score.HSIC
@@ -136,14 +129,10 @@ def find_direction(
 ) -> Direction:
     """Find which of two numeric columns is the cause, under the additive noise model.
 
-    Parameters
-    ----------
-    source, schema, epsilon, delta, run
-        As in `dagveil.measure_source`. All noise is Laplace noise, so that delta is not used, and the receipt says 0.
-    x, y
-        Two numeric columns of the schema.
-    settings
-        How dependence is scored.
+    - `source`, `schema`, `epsilon`, `delta`, `run`: as in `dagveil.measure_source`. All noise is Laplace noise, so that
+      delta is not used, and the receipt says 0.
+    - `x`, `y`: two numeric columns of the schema.
+    - `settings`: how dependence is scored.
 
     Examples
     --------

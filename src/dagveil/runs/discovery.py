@@ -43,26 +43,18 @@ def measure_source(
 ) -> Evidence:
     """Release evidence about a table: tables or moments, with their receipt.
 
-    Parameters
-    ----------
-    source
-        A path, frame or array; see `dagveil.data.reading`. Also a folder or a pattern of files, a `DatabaseTable`, a
-        frame of Spark; and what `choose_engine` gives. A table that was opened with this very schema is taken as it is.
-    schema
-        Levels, bounds and public facts; or the path of a schema.toml.
-    epsilon, delta
-        Budget of this run.
-    method
-        A method that releases evidence: `measure`, `lap-mech` or `priv-pc-star`. Or "auto", which lets public facts
-        choose; or what `choose_method` chose before.
-    options
-        Settings of the method, by name.
-    knowledge
-        Background knowledge; None takes the schema's.
-    redraws
-        Those of the search that is to follow: a run that would not fit into memory is refused before it spends.
-    run
-        Ledger, noise, engine, recovery and whatever else every run takes: `RunOptions`.
+    - `source`: a path, frame or array; see `dagveil.data.reading`. Also a folder or a pattern of files, a
+      `DatabaseTable`, a frame of Spark; and what `choose_engine` gives. A table that was opened with this very schema
+      is taken as it is.
+    - `schema`: levels, bounds and public facts; or the path of a schema.toml.
+    - `epsilon`, `delta`: budget of this run.
+    - `method`: a method that releases evidence: `measure`, `lap-mech` or `priv-pc-star`. Or "auto", which lets public
+      facts choose; or what `choose_method` chose before.
+    - `options`: settings of the method, by name.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `redraws`: those of the search that is to follow: a run that would not fit into memory is refused before it
+      spends.
+    - `run`: ledger, noise, engine, recovery and whatever else every run takes: `RunOptions`.
     """
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     chosen, choice = _resolve_method(
@@ -104,19 +96,12 @@ def discover(
 
     Parameters beyond those of `measure_source` and `search_evidence`:
 
-    Parameters
-    ----------
-    source, schema, epsilon, delta, knowledge, run
-        As in `measure_source`.
-    method
-        Name of a method; `dagveil methods` lists them. Or as in `measure_source`; with `settings`, "auto" chooses among
-        methods that release evidence.
-    calibration
-        Sound; or as the paper prints it, or as its authors' program has it: these claim nothing.
-    options
-        Settings of the method, by name.
-    settings
-        Of the search over evidence; for methods that release evidence only.
+    - `source`, `schema`, `epsilon`, `delta`, `knowledge`, `run`: as in `measure_source`.
+    - `method`: name of a method; `dagveil methods` lists them. Or as in `measure_source`; with `settings`, "auto"
+      chooses among methods that release evidence.
+    - `calibration`: sound; or as the paper prints it, or as its authors' program has it: these claim nothing.
+    - `options`: settings of the method, by name.
+    - `settings`: of the search over evidence; for methods that release evidence only.
 
     Examples
     --------

@@ -83,27 +83,17 @@ def effect(
 ) -> Effect:
     """Say what changing one column does to another, from a result and its evidence: free, without the rows.
 
-    Parameters
-    ----------
-    result
-        A result, the folder of `dagveil discover`, or its result.json.
-    cause, effect
-        Two columns.
-    evidence
-        What the result was found in; None takes evidence.json beside a result that is read from a file.
-    adjust
-        Columns to adjust for; refused where the graph says that they do not identify the effect. None takes those that
-        tell it best, for every possible parent set of the cause.
-    graph
-        A graph in place of the result's, such as one that is known. A `Dag` leaves one reading.
-    knowledge
-        Background knowledge that directs edges of the graph.
-    redraws
-        How often graph and effect are drawn again, for an interval that counts how the graph was chosen.
-    width
-        A wanted width of the interval: the answer says which ε would give it, if the tables were released for it.
-    progress
-        Told what is being done.
+    - `result`: a result, the folder of `dagveil discover`, or its result.json.
+    - `cause`, `effect`: two columns.
+    - `evidence`: what the result was found in; None takes evidence.json beside a result that is read from a file.
+    - `adjust`: columns to adjust for; refused where the graph says that they do not identify the effect. None takes
+      those that tell it best, for every possible parent set of the cause.
+    - `graph`: a graph in place of the result's, such as one that is known. A `Dag` leaves one reading.
+    - `knowledge`: background knowledge that directs edges of the graph.
+    - `redraws`: how often graph and effect are drawn again, for an interval that counts how the graph was chosen.
+    - `width`: a wanted width of the interval: the answer says which ε would give it, if the tables were released for
+      it.
+    - `progress`: told what is being done.
     """
     result, evidence = _load_both(result, evidence)
     if evidence is None:
@@ -379,12 +369,10 @@ def measure_effect(
     delta, many get Gaussian noise, whichever is less. The answer has the receipt of this run; what was released comes
     with it, to search or ask again for free.
 
-    Parameters
-    ----------
-    source, schema, epsilon, delta, run
-        As in `dagveil.measure_source`; the schema is the one that the result was found with.
-    result, cause, effect, evidence, adjust, graph, knowledge
-        As in `dagveil.effect`; a result without evidence will do.
+    - `source`, `schema`, `epsilon`, `delta`, `run`: as in `dagveil.measure_source`; the schema is the one that the
+      result was found with.
+    - `result`, `cause`, `effect`, `evidence`, `adjust`, `graph`, `knowledge`: as in `dagveil.effect`; a result without
+      evidence will do.
     """
     full = schema if isinstance(schema, Schema) else load_schema(schema)
     result, evidence = _load_both(result, evidence)

@@ -83,10 +83,7 @@ class Installation(msgspec.Struct, frozen=True):
 def check_installation(ledger: str | Path | None = None) -> Installation:
     """Look at what is installed and which parts answer. No table is read, no ledger made, nothing sent elsewhere.
 
-    Parameters
-    ----------
-    ledger
-        The ledger to look at; None takes the default one.
+    - `ledger`: the ledger to look at; None takes the default one.
     """
     return Installation(
         program=(

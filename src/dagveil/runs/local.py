@@ -101,24 +101,14 @@ def discover_reports(
 ) -> results.Result:
     """Discover the causal graph behind randomised reports. It costs nothing: every report has been paid for.
 
-    Parameters
-    ----------
-    reports
-        A collector's store, a file of labels, or a table of labels; see `read_reports`.
-    protocol
-        With which they were randomised, or its path.
-    settings
-        Thresholds and rules; None takes the defaults for reports.
-    algorithm
-        How the graph is found. MMHC and MCMC take no background knowledge.
-    tests
-        How independence is tested, and what scores are computed from.
-    sight
-        What the algorithm takes reports for.
-    knowledge
-        Background knowledge; None takes the schema's.
-    progress
-        Told what is being done.
+    - `reports`: a collector's store, a file of labels, or a table of labels; see `read_reports`.
+    - `protocol`: with which they were randomised, or its path.
+    - `settings`: thresholds and rules; None takes the defaults for reports.
+    - `algorithm`: how the graph is found. MMHC and MCMC take no background knowledge.
+    - `tests`: how independence is tested, and what scores are computed from.
+    - `sight`: what the algorithm takes reports for.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `progress`: told what is being done.
     """
     settings, tests, sight = settings or SearchSettings(), ReportTests(tests), Sight(sight)
     algorithm = Algorithm(algorithm)

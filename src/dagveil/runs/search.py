@@ -105,16 +105,10 @@ def search_evidence(
 ) -> results.Result:
     """Search released evidence for a graph: free, as often as one likes, without the rows.
 
-    Parameters
-    ----------
-    evidence
-        What `measure_source` released, or the path of its JSON.
-    settings
-        Thresholds and rules; None takes the defaults for this kind of evidence.
-    knowledge
-        Background knowledge; None takes the schema's.
-    progress
-        Told what is being done.
+    - `evidence`: what `measure_source` released, or the path of its JSON.
+    - `settings`: thresholds and rules; None takes the defaults for this kind of evidence.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `progress`: told what is being done.
     """
     settings = settings or SearchSettings()
     if not isinstance(evidence, Evidence):

@@ -76,16 +76,10 @@ def synthesize(
     the DAG does not join is independent given its parents, so rows show the dependences that the evidence shows and no
     others.
 
-    Parameters
-    ----------
-    evidence
-        What `measure_source` released, or the path of its JSON.
-    rows
-        How many rows to draw.
-    seed
-        Of the drawing; it protects nobody, since evidence is public already.
-    progress
-        Told what is being done.
+    - `evidence`: what `measure_source` released, or the path of its JSON.
+    - `rows`: how many rows to draw.
+    - `seed`: of the drawing; it protects nobody, since evidence is public already.
+    - `progress`: told what is being done.
     """
     if not isinstance(evidence, Evidence):
         evidence = load_evidence(evidence)
