@@ -26,7 +26,6 @@ EXAMPLE_ROWS: Final = 5000
 EXAMPLE_COLUMNS: Final = 60  # of more, none is made: it would take too long
 EXAMPLE_SEED: Final = 1
 
-_TITLE = "The causal graph of {dataset}, step by step."
 _EXAMPLE_TITLE = (
     "What discover.ipynb looks like once it has run. These rows are synthetic: drawn from the schema by a public law, "
     "and nobody's. The graph means nothing."
@@ -117,7 +116,7 @@ def write_project(
     rows = "rows.csv" if source is None else str(Path(source).absolute())
     words = {"epsilon": str(epsilon), "delta": str(delta), "rows": json.dumps(rows, ensure_ascii=False)}
     steps = _fill((_PUBLIC, *_READ, *_TOLD), words)
-    title = " ".join(_TITLE.replace("{dataset}", schema.dataset).split())
+    title = " ".join(f"The causal graph of {schema.dataset}, step by step.".split())
     try:
         place.mkdir(parents=True, exist_ok=True)
         save_schema(schema, place / "schema.toml")

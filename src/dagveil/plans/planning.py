@@ -242,18 +242,17 @@ def _choose_asks(
     sites: Sequence[PlannedSite],
     tables: TableRule,
 ) -> tuple[Ask, ...]:
-    numeric = [isinstance(column, Numeric) for column in schema.columns.values()]
-    if method.name == "measure-notears" and not all(numeric):
+    notears, plain = method.name == "measure-notears", plain_numbers(schema)
+    if notears and not all(isinstance(column, Numeric) for column in schema.columns.values()):
         raise MethodError(
             "measure-notears scales columns with levels by a first look at them, so its questions are not known before "
             "the run; plan `measure` instead, or leave these columns out"
         )
-    bins = any(isinstance(column, Numeric) and column.bins is not None for column in schema.columns.values())
     mixed = releases_mixed(method.name, settings, schema)
-    if method.name == "measure-notears" or (all(numeric) and not bins and not mixed):
+    if notears or (len(plain) == len(schema.columns) and not mixed):
         return (_ask_matrix(settings, schema, sites, mixed=False),)
     # without declared spreads sites would have no common units: then numbers are counted in bins
-    if mixed and set(plain_numbers(schema)) <= set(declared_scales(schema)[1]):
+    if mixed and set(plain) <= set(declared_scales(schema)[1]):
         return (_ask_matrix(settings, schema, sites, mixed=True),)
     return _ask_small_tables(schema, knowledge, sites, tables)
 

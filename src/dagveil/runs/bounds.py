@@ -229,15 +229,23 @@ def find_bounds(
     trusted = declared.reviewed or run.get("accept_draft", False)
     # a draft read from the rows which columns are numeric, so that names alone declare nothing unless someone gave them
     by_hand = not trusted and columns is not None
-    chosen = _choose_columns(declared, columns, by_hand)
-    searches = {name: _plan_search(column, trusted) for name, column in chosen.items()}
-    if means := [name for name in chosen if name in declared.reducers and declared.reducers[name].take == "mean"]:
+    # of each column: where its search starts, its cells, and what its declaration keeps, whatever is found
+    starts: dict[str, float] = {}
+    cells: dict[str, Numeric] = {}
+    kept: dict[str, Numeric] = {}
+    for name, column in _choose_columns(declared, columns, by_hand).items():
+        used = column if trusted else Numeric(bounds=UNKNOWN_BOUNDS, missing_words=column.missing_words)
+        starts[name] = used.center or 0.0
+        cells[name] = msgspec.structs.replace(part_line(starts[name]), missing_words=used.missing_words)
+        anew = {} if used.bounds == UNKNOWN_BOUNDS else {"bounds": UNKNOWN_BOUNDS, "center": None, "spread": None}
+        kept[name] = msgspec.structs.replace(used, **anew)
+    if means := [name for name in cells if name in declared.reducers and declared.reducers[name].take == "mean"]:
         raise MethodError(
             f"column {means[0]!r} is the mean of numbers that are clipped to its bounds, so these must be declared; "
             "name other columns, or declare them"
         )
     reviewed = declared.reviewed or by_hand
-    asked = declared.narrow({name: search.cells for name, search in searches.items()}, reviewed=reviewed)
+    asked = declared.narrow(cells, reviewed=reviewed)
     budget = Budget.of(epsilon, delta)
     settings = BoundsSettings()
     threshold = find_threshold(choose_accounting(budget, asked, settings), asked)
@@ -250,25 +258,24 @@ def find_bounds(
         )
     run["accept_draft"] = True  # what a draft is used for here, its choice of columns, the receipt warns of
     with open_run(source, asked, budget, STAGE, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
-        releases = curator.count_tables([(name,) for name in searches], Fraction(1), "bounds of numeric columns")
+        releases = curator.count_tables([(name,) for name in cells], Fraction(1), "bounds of numeric columns")
     seen = (
-        read_counts(counts, search.cells.cuts, search.start, threshold, coverage)
-        for counts, search in zip(releases, searches.values(), strict=True)
+        read_counts(counts, column.cuts, start, threshold, coverage)
+        for counts, column, start in zip(releases, cells.values(), starts.values(), strict=True)
     )
     found = tuple(column for column in seen if column is not None)
     if not found:
         raise EvidenceError(
             f"nothing stood out from the noise within 2^{EXPONENTS[-1]} of where the search starts, in "
-            f"{_list_names(searches)}: a cell needs {_say_rows(threshold)} at {prepared.budget.words}. That is spent. "
+            f"{_list_names(cells)}: a cell needs {_say_rows(threshold)} at {prepared.budget.words}. That is spent. "
             "Declare bounds, or search again with a larger epsilon or fewer columns."
         )
-    kept = {name: search.kept for name, search in searches.items()}
     filled = {column.column: _fill(kept[column.column], column) for column in found}
-    unresolved = tuple(name for name in searches if name not in filled)
-    dropped = [name for name in searches if declared.columns[name] != kept[name]]
+    unresolved = tuple(name for name in cells if name not in filled)
+    dropped = [name for name in cells if declared.columns[name] != kept[name]]
     receipt = prepared.receipt(curator.events)
     named = " (named by hand, whatever a draft of the schema took them for)" if by_hand else ""
-    facts = [f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two"]
+    facts = [f"the names of {len(cells)} numeric columns{named}, where their search starts, and powers of two"]
     facts += [fact for fact in receipt.public_facts if fact == "the number of rows"]
     return FoundBounds(
         schema=msgspec.structs.replace(declared, columns={**declared.columns, **({} if trusted else kept), **filled}),
@@ -309,26 +316,6 @@ def choose_accounting(
         return pure
     gaussian = GaussianFilter(budget)
     return pure if find_threshold(pure, schema) <= find_threshold(gaussian, schema) else gaussian
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Where the search for a column starts, its cells, and what its declaration keeps, whatever is found."""
-
-    start: float
-    cells: Numeric
-    kept: Numeric
-
-
-def _plan_search(column: Numeric, trusted: bool) -> _Search:
-    if not trusted:
-        column = Numeric(bounds=UNKNOWN_BOUNDS, missing_words=column.missing_words)
-    start = 0.0 if column.center is None else column.center
-    kept = msgspec.structs.replace(column, bounds=UNKNOWN_BOUNDS)
-    if column.bounds != UNKNOWN_BOUNDS:
-        kept = msgspec.structs.replace(kept, center=None, spread=None)
-    cells = msgspec.structs.replace(part_line(start), missing_words=column.missing_words)
-    return _Search(start, cells, kept)
 
 
 def _choose_columns(schema: schemas.Schema, wanted: Sequence[str] | None, by_hand: bool) -> dict[str, Numeric]:

@@ -50,13 +50,8 @@ class Synthetic(Frame):
 
     def save(self, path: str | Path) -> None:
         """Write the rows to a .csv, .parquet, .feather or .arrow file."""
-        suffix = check_format(path)
-        if suffix == ".csv":
-            csv.write_csv(self.table, path)
-        elif suffix == ".parquet":
-            parquet.write_table(self.table, path)
-        else:
-            feather.write_feather(self.table, str(path))
+        writers = {".csv": csv.write_csv, ".parquet": parquet.write_table}
+        writers.get(check_format(path), feather.write_feather)(self.table, str(path))
 
 
 def check_format(path: str | Path) -> str:
