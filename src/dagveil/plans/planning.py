@@ -25,7 +25,7 @@ from dagveil.errors import EvidenceError, MethodError, SchemaError, UnreviewedSc
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure import ROUND_SEARCH, releases_mixed
+from dagveil.methods.measure import ROUND_SEARCH, is_numeric, releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings, choose_degree, plan_features
 from dagveil.methods.measure_loop import first_skeleton, promising_triples, worthwhile_pairs
 from dagveil.methods.measure_mixed import explain, plain_numbers, plan_mixed
@@ -249,7 +249,7 @@ def _choose_asks(
             "the run; plan `measure` instead, or leave these columns out"
         )
     mixed = releases_mixed(method.name, settings, schema)
-    if notears or (len(plain) == len(schema.columns) and not mixed):
+    if notears or (is_numeric(schema) and not mixed):
         return (_ask_matrix(settings, schema, sites, mixed=False),)
     # without declared spreads sites would have no common units: then numbers are counted in bins
     if mixed and set(plain) <= set(declared_scales(schema)[1]):

@@ -21,7 +21,7 @@ from dagveil.data.streams import HELD_BYTES
 from dagveil.errors import MethodError
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure import releases_mixed
+from dagveil.methods.measure import is_numeric, releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings
 from dagveil.methods.measure_mixed import plain_numbers
 from dagveil.methods.measure_tables import pays_for_triples
@@ -284,7 +284,7 @@ def work_of_run(
         return Work(schema, rows, [names], 1, _count_cells(schema, [names]), 0, Search.JOINT, redraws)
     mixed = releases_mixed(method.name, settings, schema, accounting.budget, knowledge)
     numbers = plain_numbers(schema)
-    moments = (len(numbers) == len(names) and not mixed) or method.name == "measure-notears"
+    moments = (is_numeric(schema) and not mixed) or method.name == "measure-notears"
     if moments or mixed:
         levels = sum(column.n_levels for name, column in schema.columns.items() if name not in numbers)
         degree = (settings.degree or 2) if isinstance(settings, MeasureFeaturesSettings) else 1
