@@ -85,17 +85,13 @@ def check_installation(ledger: str | Path | None = None) -> Installation:
 
     - `ledger`: the ledger to look at; None takes the default one.
     """
+    clone = "run pip install ./bench in a clone. For studies and measurements"
     return Installation(
         program=(
             Finding("dagveil", "ok", f"{__version__}, in {Path(__file__).parents[1]}"),
             Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}"),
             Finding("system", "ok", platform.platform()),
-            _look_for(
-                "dagveil-bench",
-                "missing",
-                "run pip install ./bench in a clone. For studies and measurements",
-                "dagveil bench",
-            ),
+            _look_for("dagveil-bench", "missing", clone, "dagveil bench"),
             *_list_plugins(),
         ),
         packages=tuple(
