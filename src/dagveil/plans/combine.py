@@ -25,7 +25,7 @@ from dagveil.plans.site_run import describe_noise
 from dagveil.privacy.budget import Budget, epsilon_of_mu_squared, mu_squared_of, round_up
 from dagveil.privacy.receipt import Calibration, Receipt, filter_named
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, Release
-from dagveil.runs.result import head, now
+from dagveil.runs.result import head
 
 EPSILON_DIGITS = 5  # digits of an epsilon that two rounds compose to, rounded up
 
@@ -220,8 +220,7 @@ def _join_rounds(first: Evidence, second: Evidence) -> Evidence:
     joined = "A second round asked what the sum of the first left open. A site's two rounds keep one budget together."
     return replace(
         first,
-        software=__version__,
-        created=now(),
+        **head("dagveil-evidence", EVIDENCE_VERSION),
         plan=(*first.plan, *second.plan),
         findings=(
             joined,

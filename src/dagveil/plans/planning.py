@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dagveil._version import __version__
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import EvidenceError, MethodError, SchemaError, UnreviewedSchemaError
@@ -58,7 +57,7 @@ from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.runs.cost import Search, Work
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import head, now
+from dagveil.runs.result import head
 from dagveil.runs.run import schema_knowledge
 from dagveil.statistics import contingency
 from dagveil.statistics.moments import moments_squared_sensitivity
@@ -375,8 +374,7 @@ def plan_second_round(plan: MeasurementPlan | str | Path, combined: Evidence | s
     sites = tuple(site for site in plan.second if site.name in taking_part)
     made = replace(
         plan,
-        software=__version__,
-        created=now(),
+        **head("dagveil-plan", PLAN_VERSION),
         sites=sites,
         asks=(_choose(plan, tests, sites),),
         second=(),
