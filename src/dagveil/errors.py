@@ -1,21 +1,5 @@
 """Every exception that dagveil raises on purpose.
 
-::
-
-    DagveilError
-    ├── SchemaError                 a schema that cannot be used
-    │   └── UnreviewedSchemaError   a draft that nobody has reviewed
-    ├── DataError                   a file or frame that cannot be read as the schema says
-    ├── BudgetError
-    │   ├── InvalidBudgetError      epsilon or delta outside their range
-    │   ├── BudgetExceededError     a charge that a filter or the ledger refused
-    │   └── LedgerError             the ledger cannot be opened, read or written
-    ├── GraphError                  a graph that is not what it claims to be
-    ├── KnowledgeError              background knowledge that contradicts itself
-    ├── EvidenceError               evidence that cannot answer the question
-    ├── MethodError                 a method that does not exist or does not fit the data
-    └── MissingExtraError           an optional dependency that is not installed
-
 Messages say what, with which numbers, and what to do next; never a data value.
 """
 

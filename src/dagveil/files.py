@@ -36,8 +36,6 @@ def read_fraction(kind: type, value: Any) -> Any:
 def parse_fraction(value: Any) -> Fraction:
     """Read "p/q" or "p"; nothing else, since exponents such as 1e999999999 would take all memory.
 
-    Examples
-    --------
     >>> parse_fraction("3/4")
     Fraction(3, 4)
     """
@@ -49,8 +47,6 @@ def parse_fraction(value: Any) -> Fraction:
 def encode_json(value: Any) -> bytes:
     """Write a record as JSON.
 
-    Examples
-    --------
     >>> encode_json({"epsilon": Fraction(1, 10)})
     b'{"epsilon":"1/10"}'
     """
@@ -60,8 +56,6 @@ def encode_json(value: Any) -> bytes:
 def decode_json(content: bytes | str, kind: type[T]) -> T:
     """Read a record from JSON.
 
-    Examples
-    --------
     >>> decode_json(b'["1/10"]', list[Fraction])
     [Fraction(1, 10)]
     """
@@ -95,26 +89,15 @@ class SavedRecord(msgspec.Struct, frozen=True):
 class Document(Generic[T]):
     """One kind of file.
 
-    Attributes
-    ----------
-    kind
-        Of the record in it.
-    format, version
-        What its first fields must say.
-    noun
-        Of what is in it, for messages.
-    file
-        Name of such a file with its article.
-    writer
-        Who writes it.
-    remedy
-        What to do with a damaged one.
-    error
-        For another version and for damage.
-    sealed
-        Whether the file carries a seal.
-    check
-        Refuses a record that contradicts itself.
+    - `kind`: of the record in it.
+    - `format`, `version`: what its first fields must say.
+    - `noun`: of what is in it, for messages.
+    - `file`: name of such a file with its article.
+    - `writer`: who writes it.
+    - `remedy`: what to do with a damaged one.
+    - `error`: for another version and for damage.
+    - `sealed`: whether the file carries a seal.
+    - `check`: refuses a record that contradicts itself.
     """
 
     kind: type[T]
@@ -196,8 +179,6 @@ class Document(Generic[T]):
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document with its seal, whatever seal it had. The order of keys counts, since columns have one.
 
-    Examples
-    --------
     >>> seal({"a": 1, "b": 2})["seal"] == seal({"a": 1, "b": 2, "seal": ""})["seal"]
     True
     """

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dagveil as dv
+from dagveil.data.records import Reducer
 from dagveil.effects.width import epsilon_for_width
 from dagveil.errors import DagveilError, EvidenceError, GraphError, KnowledgeError, MethodError
 from dagveil.graphs.pag import Edge, Mark, MixedGraph
@@ -268,6 +269,16 @@ class TestRefusals:
 
 
 class TestMeasuring:
+    def test_columns_made_of_events_may_be_left_out(self) -> None:
+        rows = simulate(1, 2000) | {"who": np.arange(2000), "kind": np.array(["in", "out"] * 1000)}
+        del rows["w"]
+        events = {"w": Reducer("any", where={"kind": ("in",)})}
+        schema = make_schema(person="who", reducers=events, nominal_rows=2000)
+        evidence = dv.measure_source(rows, schema, 1, ledger=None, noise=dv.NoiseKind.SEEDED, seed=1)
+        result = dv.search_evidence(evidence, dv.SearchSettings(redraws=0))
+        _, released = dv.measure_effect(rows, schema, result, "x", "y", 1, graph=TRUTH, ledger=None)
+        assert not released.schema.reducers
+
     def test_exactly_the_tables_are_charged(self, result: dv.Result, tmp_path: Path) -> None:
         place = tmp_path / "ledger.sqlite"
         found, released = dv.measure_effect(

@@ -70,6 +70,16 @@ def test_rows_are_marked_in_every_format(tmp_path: Path) -> None:
     assert MARK not in again.schema.columns
 
 
+def test_rows_of_persons_name_none() -> None:
+    columns = {name: dv.Boolean(outside="false") for name in "ab"}
+    schema = dv.Schema(dataset="visits", columns=columns, reviewed=True, nominal_rows=500, person="who")
+    rng = np.random.default_rng(4)
+    rows = {"who": np.arange(1000) // 2, **{name: rng.random(1000) < 0.5 for name in "ab"}}
+    drawn = dv.synthesize(measure(rows, schema, 3), 100)
+    assert drawn.schema.person is None
+    measure(drawn.table, drawn.schema)
+
+
 def test_values_are_those_that_a_file_has() -> None:
     rng = np.random.default_rng(1)
     schema = dv.Schema(

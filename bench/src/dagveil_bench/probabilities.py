@@ -25,8 +25,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import measure_source
-from dagveil.runs.probabilities import state_probabilities
-from dagveil.runs.search import prepare_search, visible_strength
+from dagveil.runs.search import prepare_search, state_probabilities, visible_strength
 from dagveil.search.confidence import agree, redraw_graphs
 from dagveil.search.constraint.skeleton import find_explanations
 from dagveil.search.probabilities import Correction, weigh_direction, weigh_edge

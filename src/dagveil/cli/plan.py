@@ -294,12 +294,12 @@ def _print_width(path: str, schema: Schema, pair: tuple[str, str], adjust: list[
     from dagveil.effects.parents import check_pair
     from dagveil.effects.width import PLANNED, epsilon_for_width
     from dagveil.methods.measure import is_numeric
-    from dagveil.runs.effects import epsilon_for_slope, narrow_schema
+    from dagveil.runs.effects import epsilon_for_slope
 
     check_pair(schema.columns, *pair)
     names = (*pair, *adjust)
     table = " × ".join(names)
-    if is_numeric(narrow_schema(schema, names)):
+    if is_numeric(schema.narrow({name: schema.columns[name] for name in names})):
         wanted, told_as = epsilon_for_slope(schema, names, *pair, width, delta), f"moments of {table}"
     else:
         wanted = epsilon_for_width(schema, *pair, [frozenset(adjust)], width, delta)

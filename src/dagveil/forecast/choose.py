@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,7 @@ from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.progress import Progress, silent
 from dagveil.runs.cost import estimate_cost, work_of_run
 from dagveil.runs.discovery import discover, measure_source
@@ -90,8 +90,8 @@ def forecast_run(schema: Schema, knowledge: Knowledge, method: Method, budget: B
     settings = method.read_settings(None)
     accounting = method.accounting(budget, schema, settings, knowledge)
     sized = msgspec.structs.replace(schema, nominal_rows=rows)
-    work = work_of_run(sized, method, accounting, settings, knowledge, noise=NoiseKind.EXACT, held=True)
-    cost = estimate_cost(work, Speed())
+    work = work_of_run(sized, method, accounting, settings, knowledge)
+    cost = estimate_cost(replace(work, noise=NoiseKind.EXACT, held=True), Speed())
     # the program has started already
     return weight * (cost.seconds - cost.steps[0].seconds)
 
@@ -100,17 +100,16 @@ STAGE = "trial runs on synthetic tables"  # what progress is told
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRun:
-    """All runs on one synthetic table. Every method runs at every budget, with the same seed of its noise."""
+class Trials:
+    """Runs on synthetic tables, one for each model. Every method runs at every budget, with one seed of its noise."""
 
     schema: Schema
     knowledge: Knowledge
     law: SyntheticLaw
-    rows: int
-    seed: int
-    model: int
-    methods: tuple[str, ...]
+    effort: TimeLimit
     budgets: tuple[Budget, ...]
+    models: int
+    seed: int
 
 
 class TrialOutcome(msgspec.Struct, frozen=True):
@@ -123,34 +122,40 @@ class TrialOutcome(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
-def run_trials(trials: Sequence[TrialRun], workers: int, progress: Progress) -> list[TrialOutcome]:
+def run_trials(trials: Trials, workers: int, progress: Progress) -> list[TrialOutcome]:
     """Run all of them, in one process or in several; the outcomes are the same."""
-    total = sum(len(one.methods) * len(one.budgets) for one in trials)
+    total = trials.models * len(trials.effort.methods) * len(trials.budgets)
     done: list[TrialOutcome] = []
 
     def tell(further: int) -> None:
         progress(STAGE, len(done) + further, total)
 
     tell(0)
-    for outcomes in _work(trials, workers, tell):
-        done.extend(outcomes)
-        tell(0)
+    if workers <= 1 or trials.models <= 1:
+        for model in range(trials.models):
+            done += run_trial(trials, model, tell)
+            tell(0)
+        return done
+    # spawned, not forked: a fork would copy the state of threads and generators
+    with ProcessPoolExecutor(min(workers, trials.models), mp_context=get_context("spawn")) as pool:
+        for future in [pool.submit(run_trial, trials, model) for model in range(trials.models)]:
+            done += future.result()
+            tell(0)
     return done
 
 
-def run_trial(trial: TrialRun, told: Callable[[int], None] | None = None) -> list[TrialOutcome]:
+def run_trial(trials: Trials, model: int, told: Callable[[int], None] = lambda done: None) -> list[TrialOutcome]:
     """Run every method at every budget on one synthetic table."""
-    key = (trial.seed, trial.model)
+    key = (trials.seed, model)
     rng = np.random.default_rng(key)
-    made = make_synthetic(trial.schema, trial.knowledge, trial.law, trial.rows, rng)
+    made = make_synthetic(trials.schema, trials.knowledge, trials.law, trials.effort.rows, rng)
     # the same draws at every budget: what differs along a curve is the budget alone
     seed = int(np.random.SeedSequence((*key, 1)).generate_state(1)[0])
     outcomes: list[TrialOutcome] = []
-    for method in trial.methods:
-        for place, budget in enumerate(trial.budgets):
-            outcomes.append(_run(made, trial.knowledge, method, place, budget, seed))
-            if told is not None:
-                told(len(outcomes))
+    for method in trials.effort.methods:
+        for place, budget in enumerate(trials.budgets):
+            outcomes.append(_run(made, trials.knowledge, method, place, budget, seed))
+            told(len(outcomes))
     return outcomes
 
 
@@ -172,27 +177,14 @@ def _run(
             result = discover(*asked, **run)
         else:
             evidence = measure_source(*asked, **run)
-            order = max((_order(release) for release in evidence.releases), default=None)
+            # columns that a released table joins; a matrix of moments joins pairs
+            tables = (NoisyCounts, NoisyInteractions)
+            sizes = (len(one.columns) if isinstance(one, tables) else 2 for one in evidence.releases)
+            order = max(sizes, default=None)
             result = search_evidence(evidence, SearchSettings(redraws=0), knowledge=knowledge)
     except DagveilError as error:
         return TrialOutcome(method, place, failure=str(error))
     return TrialOutcome(method, place, skeleton_f1(result.graph.cpdag, made.dag), order)
-
-
-def _order(release: Release) -> int:
-    """Return how many columns a released table joins; a matrix of moments joins pairs."""
-    return len(release.columns) if isinstance(release, NoisyCounts | NoisyInteractions) else 2
-
-
-def _work(trials: Sequence[TrialRun], workers: int, told: Callable[[int], None]) -> Iterator[list[TrialOutcome]]:
-    if workers <= 1 or len(trials) <= 1:
-        for one in trials:
-            yield run_trial(one, told)
-        return
-    # spawned, not forked: a fork would copy the state of threads and generators
-    with ProcessPoolExecutor(min(workers, len(trials)), mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(run_trial, one) for one in trials]:
-            yield future.result()
 
 
 AUTO_SEED = 1  # the seed of every choice: public, so that anyone can repeat it
@@ -256,10 +248,7 @@ def choose_method(
         reason = "no other method fits" if len(feasible) == 1 else "trying others on so many columns takes too long"
         return Choice(first, f"Method auto: {first}; {reason}.", left_out=effort.left_out)
     scaled = (scale_budget(budget, rows, effort.rows),)
-    trials = [
-        TrialRun(schema, knowledge, SyntheticLaw(), effort.rows, AUTO_SEED, model, effort.methods, scaled)
-        for model in range(AUTO_MODELS)
-    ]
+    trials = Trials(schema, knowledge, SyntheticLaw(), effort, scaled, AUTO_MODELS, AUTO_SEED)
     outcomes = run_trials(trials, 1, progress)
     scores = {
         name: [one.f1 for one in outcomes if one.method == name and one.f1 is not None] for name in effort.methods

@@ -59,8 +59,14 @@ class Weakest(msgspec.Struct, frozen=True):
 
 def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     """Return the weakest dependence that the first test of `measure` sees, at the shares of its plan."""
-    declared, guessed = _declare_spreads(schema)
-    declared = msgspec.structs.replace(declared, reviewed=True, nominal_rows=rows)
+    # where no spread is declared, a run finds it first
+    guessed = {
+        name: msgspec.structs.replace(column, spread=(column.bounds[1] - column.bounds[0]) / BOUNDS_IN_SPREADS)
+        for name, column in schema.columns.items()
+        if isinstance(column, Numeric) and column.bins is None and column.spread is None
+    }
+    columns = {**schema.columns, **guessed}
+    declared = msgspec.structs.replace(schema, columns=columns, reviewed=True, nominal_rows=rows)
     plan = plan_measurement(declared, budget.epsilon, budget.delta)
     # of the plan's stages, this is the one that answers questions about pairs
     ask = next(ask for ask in plan.asks if len(list_sets(ask)[0]) > 1)
@@ -125,8 +131,7 @@ def _list_help(schema: Schema, budget: Budget, rows: int) -> list[str]:
     low, high = 1, len(names)  # the first so many columns show it, and no more than that
     while high - low > 1:
         middle = (low + high) // 2
-        columns = {name: schema.columns[name] for name in names[:middle]}
-        kept = schema.narrow(columns)
+        kept = schema.narrow({name: schema.columns[name] for name in names[:middle]})
         low, high = (middle, high) if shows(kept, now, rows) else (low, middle)
     if low > 1:
         few = "" if len({column.n_levels for column in schema.columns.values()}) == 1 else " of the fewest levels"
@@ -149,18 +154,6 @@ def _round_up(value: float) -> str:
     """Round up to two digits."""
     unit = Fraction(10) ** (math.floor(math.log10(value)) - 1)
     return round_up(math.ceil(Fraction(value) / unit) * unit, 4)
-
-
-def _declare_spreads(schema: Schema) -> tuple[Schema, bool]:
-    """Return the schema with a guess where no spread is declared, and whether any was needed: a run finds it then."""
-    columns = dict(schema.columns)
-    for name, column in schema.columns.items():
-        if isinstance(column, Numeric) and column.bins is None and column.spread is None:
-            lower, upper = column.bounds
-            columns[name] = msgspec.structs.replace(column, spread=(upper - lower) / BOUNDS_IN_SPREADS)
-    if columns == schema.columns:
-        return schema, False
-    return msgspec.structs.replace(schema, columns=columns), True
 
 
 def _list_pairs(plan: MeasurementPlan, ask: Ask, noise: float) -> list[tuple[tuple[int, int], float]]:

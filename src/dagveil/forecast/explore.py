@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchemaError
-from dagveil.files import Document, encode_json
+from dagveil.files import Document, SavedRecord
 from dagveil.forecast import choose
 from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
@@ -38,7 +38,7 @@ SECONDS = 300.0  # processor seconds that an exploration may take, by the foreca
 CONFIDENCE = 0.95  # of the intervals of means
 
 
-class Exploration(msgspec.Struct, frozen=True):
+class Exploration(SavedRecord, frozen=True):
     """Curves of expected accuracy, one for each method, and what they recommend.
 
     `rows`, `models`, `density`, `strength` and `seed` are those of the synthetic tables. `left_out` has methods that
@@ -76,10 +76,6 @@ class Exploration(msgspec.Struct, frozen=True):
             for curve in self.curves
             for point in curve.points
         )
-
-    def to_json(self) -> str:
-        """Write the exploration as JSON."""
-        return msgspec.json.format(encode_json(self), indent=2).decode()
 
     def to_svg(self) -> str:
         """Draw the curves."""
@@ -135,39 +131,23 @@ def explore(
 ) -> Exploration:
     """Draw synthetic tables of a schema, run the methods that fit, and say what each epsilon buys.
 
-    Parameters
-    ----------
-    schema
-        Columns, levels, bounds and nominal rows; or the path of a schema.toml. No rows are needed.
-    epsilons, delta
-        Budgets to explore.
-    methods
-        Names; None takes every method that fits and does not take too long.
-    wanted_f1
-        Accuracy of the skeleton that a budget is sought for.
-    degree
-        Edges per column of synthetic graphs; None takes 1.5, or half of all pairs if that is less.
-    strength
-        Mean strength of synthetic edges.
-    models
-        Number of synthetic tables.
-    rows
-        Rows of the real table; None takes the schema's nominal number.
-    seed
-        Seed of all draws: the same seed gives the same curves.
-    seconds
-        Processor seconds, by the forecast with shipped constants: beyond them slow methods are left out, then rows.
-    workers
-        Processes.
-    knowledge
-        Background knowledge; None takes the schema's.
-    ledger
-        As in `measure_source`: not more is recommended than is left of the lifetime budget. Nothing is written to it.
-    progress
-        Told how many runs are done.
+    - `schema`: columns, levels, bounds and nominal rows; or the path of a schema.toml. No rows are needed.
+    - `epsilons`, `delta`: budgets to explore.
+    - `methods`: names; None takes every method that fits and does not take too long.
+    - `wanted_f1`: accuracy of the skeleton that a budget is sought for.
+    - `degree`: edges per column of synthetic graphs; None takes 1.5, or half of all pairs if that is less.
+    - `strength`: mean strength of synthetic edges.
+    - `models`: number of synthetic tables.
+    - `rows`: rows of the real table; None takes the schema's nominal number.
+    - `seed`: seed of all draws: the same seed gives the same curves.
+    - `seconds`: processor seconds, by the forecast with shipped constants: beyond them slow methods are left out, then
+      rows.
+    - `workers`: processes.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `ledger`: as in `measure_source`: not more is recommended than is left of the lifetime budget. Nothing is written
+      to it.
+    - `progress`: told how many runs are done.
 
-    Examples
-    --------
     >>> from dagveil.data.column import Boolean
     >>> columns = {name: Boolean(outside="false") for name in "abcd"}
     >>> schema = Schema(dataset="clinic", columns=columns, reviewed=True, nominal_rows=2000)
@@ -196,10 +176,7 @@ def explore(
     public = schema, knowledge, tried, budgets, models, nominal, seconds
     effort = choose.fit_time_limit(*public, may_leave_out=methods is None)
     scaled = tuple(choose.scale_budget(budget, nominal, effort.rows) for budget in budgets)
-    trials = [
-        choose.TrialRun(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled)
-        for model in range(models)
-    ]
+    trials = choose.Trials(schema, knowledge, law, effort, scaled, models, seed)
     outcomes = choose.run_trials(trials, workers, progress)
     curves = _draw_curves(schema, nominal, effort.methods, budgets, outcomes)
     return Exploration(
@@ -279,19 +256,17 @@ def _draw_curves(
         for place, budget in enumerate(budgets):
             here = [outcome for outcome in outcomes if (outcome.method, outcome.place) == (method, place)]
             failure = next((outcome.failure for outcome in here if outcome.failure is not None), None)
-            scores = [outcome.f1 for outcome in here if outcome.f1 is not None]
-            mean, low, high = (None, None, None) if failure is not None else _average(scores)
             order = choose.most_common_order([outcome.order for outcome in here if outcome.order is not None])
+            scores = [outcome.f1 for outcome in here if outcome.f1 is not None]
+            mean = low = high = None
+            if failure is None:
+                # the ends of Student's interval, inside [0, 1]
+                mean, runs = float(np.mean(scores)), len(scores)
+                reach = stdtrit(runs - 1, 0.5 + CONFIDENCE / 2.0) * np.std(scores, ddof=1) / math.sqrt(runs)
+                low, high = max(0.0, mean - float(reach)), min(1.0, mean + float(reach))
             points.append(Point(budget.epsilon, mean, low, high, order, weakest[place], failure))
         curves.append(Curve(method, tuple(points)))
     return tuple(curves)
-
-
-def _average(scores: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean, and the ends of Student's interval for it, inside [0, 1]."""
-    mean = float(np.mean(scores))
-    reach = float(stdtrit(len(scores) - 1, 0.5 + CONFIDENCE / 2.0) * np.std(scores, ddof=1) / math.sqrt(len(scores)))
-    return mean, max(0.0, mean - reach), min(1.0, mean + reach)
 
 
 def _describe_effort(effort: choose.TimeLimit, nominal: int, models: int, seconds: float) -> tuple[str, ...]:

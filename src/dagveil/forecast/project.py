@@ -26,7 +26,6 @@ EXAMPLE_ROWS: Final = 5000
 EXAMPLE_COLUMNS: Final = 60  # of more, none is made: it would take too long
 EXAMPLE_SEED: Final = 1
 
-_TITLE = "The causal graph of {dataset}, step by step."
 _EXAMPLE_TITLE = (
     "What discover.ipynb looks like once it has run. These rows are synthetic: drawn from the schema by a public law, "
     "and nobody's. The graph means nothing."
@@ -102,18 +101,11 @@ def write_project(
 ) -> tuple[Path, ...]:
     """Write a folder to begin with, and return its files. No row is read.
 
-    Parameters
-    ----------
-    folder
-        A new or empty one.
-    schema
-        What is public. If it is unreviewed, or no plan can be made for it, there is none in the folder.
-    epsilon, delta
-        The budget of the run.
-    source
-        Where the rows are; None leaves a place to fill in.
-    exploration
-        What `explore` found, to be kept beside.
+    - `folder`: a new or empty one.
+    - `schema`: what is public. If it is unreviewed, or no plan can be made for it, there is none in the folder.
+    - `epsilon`, `delta`: the budget of the run.
+    - `source`: where the rows are; None leaves a place to fill in.
+    - `exploration`: what `explore` found, to be kept beside.
     """
     place = Path(folder)
     check_empty(place)
@@ -124,7 +116,7 @@ def write_project(
     rows = "rows.csv" if source is None else str(Path(source).absolute())
     words = {"epsilon": str(epsilon), "delta": str(delta), "rows": json.dumps(rows, ensure_ascii=False)}
     steps = _fill((_PUBLIC, *_READ, *_TOLD), words)
-    title = " ".join(_TITLE.replace("{dataset}", schema.dataset).split())
+    title = " ".join(f"The causal graph of {schema.dataset}, step by step.".split())
     try:
         place.mkdir(parents=True, exist_ok=True)
         save_schema(schema, place / "schema.toml")
@@ -185,15 +177,12 @@ def _write_example(schema: Schema, budget: Budget, steps: Sequence[_Step]) -> di
     except DagveilError:
         return {}
     edges = [f"{edge.source} {edge.sign} {edge.target} {edge.confidence}" for edge in result.graph.edges]
-    shown = {
-        "result": {"text/html": result._repr_html_()},
-        "columns": {"text/html": evidence.table_one()._repr_html_()},
-    }
+    shown = {"result": result._repr_html_(), "columns": evidence.table_one()._repr_html_()}
     printed = {_TOLD[0].words: "\n".join(result.receipt.words()), _TOLD[1].words: "\n".join(edges)}
     outputs: list[dict[str, Any]] = []
     for number, step in enumerate(steps, start=1):
         if step.shown:
-            data = {kind: text.splitlines(keepends=True) for kind, text in shown[step.shown].items()}
+            data = {"text/html": shown[step.shown].splitlines(keepends=True)}
             outputs.append({"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data})
         elif step.words in printed:
             text = (printed[step.words] + "\n").splitlines(keepends=True)

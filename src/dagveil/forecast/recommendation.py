@@ -85,7 +85,8 @@ def recommend(
     else:
         ends = [(point.f1, -place) for place, curve in enumerate(curves) if (point := curve.points[-1]).f1 is not None]
         if not ends:
-            raise MethodError(_describe_failures(curves))
+            reasons = "; ".join(f"{curve.method}: {curve.points[-1].failure}" for curve in curves)
+            raise MethodError(f"no method could be tried at the largest epsilon; {reasons}")
         best, place = max(ends)
         largest = curves[-place].points[-1].epsilon
         first = (
@@ -110,7 +111,10 @@ def recommend(
         )
     if left is not None:
         first += f" More than epsilon {round_down(left, 4)} is not recommended: that is left of the lifetime budget."
-    order = _find_order(chosen, curves, epsilon)
+    # at the first explored epsilon that is no smaller, of the method itself or else of `measure`
+    measured = [curve for curve in curves if curve.method == "measure"]
+    asked = (point for curve in (chosen, *measured) for point in curve.points)
+    order = next((point.order for point in asked if point.epsilon >= epsilon and point.order is not None), None)
     weakest = find_weakest(schema, Budget(epsilon, delta), rows)
     advantage = bound_advantage(float(epsilon), float(delta))
     return Recommendation(
@@ -185,31 +189,12 @@ def _steps(curve: Curve) -> tuple[list[float], list[float], list[Fraction]]:
     return [math.log(point.epsilon) for point in points], heights.tolist(), [point.epsilon for point in points]
 
 
-def _find_order(chosen: Curve, curves: Sequence[Curve], epsilon: Fraction) -> int | None:
-    """Return the order at the first explored epsilon that is no smaller, of the method itself or else of `measure`."""
-    for curve in (chosen, *(curve for curve in curves if curve.method == "measure")):
-        for point in curve.points:
-            if point.epsilon >= epsilon and point.order is not None:
-                return point.order
-    return None
-
-
 def _describe_reach(chosen: Curve, order: int | None, weakest: Weakest, columns: int) -> list[str]:
-    told = []
-    if order is not None:
-        largest = _ORDERS.get(order, f"those of {order} columns")
-        if order == columns and order > 3:
-            largest = f"those of all {columns} columns"
-        own = any(point.order is not None for point in chosen.points)
-        told.append(
-            f"Order {order}: the largest tables that {chosen.method if own else 'measure'} asks for are {largest}."
-        )
-    told.append(
+    seen = (
         f"The weakest dependence that a test of measure still sees there with probability {POWER:g}: {weakest.words}."
     )
-    return told
-
-
-def _describe_failures(curves: Sequence[Curve]) -> str:
-    reasons = [f"{curve.method}: {curve.points[-1].failure}" for curve in curves]
-    return f"no method could be tried at the largest epsilon; {'; '.join(reasons)}"
+    if order is None:
+        return [seen]
+    largest = _ORDERS.get(order, f"those of {'all ' if order == columns else ''}{order} columns")
+    owner = chosen.method if any(point.order is not None for point in chosen.points) else "measure"
+    return [f"Order {order}: the largest tables that {owner} asks for are {largest}.", seen]

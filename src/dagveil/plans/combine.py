@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec.structs import asdict, replace
 
@@ -25,20 +24,8 @@ from dagveil.plans.shared_columns import declare_site, share_columns, stack_rele
 from dagveil.plans.site_run import describe_noise
 from dagveil.privacy.budget import Budget, epsilon_of_mu_squared, mu_squared_of, round_up
 from dagveil.privacy.receipt import Calibration, Receipt, filter_named
-from dagveil.privacy.release import (
-    NoisyCounts,
-    NoisyFeatureMoments,
-    NoisyInteractions,
-    NoisyMagnitudes,
-    NoisyMatrix,
-    NoisyMixedMoments,
-    NoisyMoments,
-    Release,
-)
-from dagveil.runs.result import head, now
-
-OnLattice = TypeVar("OnLattice", NoisyCounts, NoisyInteractions, NoisyMagnitudes)
-Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments, NoisyMixedMoments)
+from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, Release
+from dagveil.runs.result import head
 
 EPSILON_DIGITS = 5  # digits of an epsilon that two rounds compose to, rounded up
 
@@ -65,79 +52,46 @@ def add_releases(sites: Sequence[Sequence[Release]], site_column: str | None = N
     return tuple(added)
 
 
-def _add(group: tuple[Release, ...]) -> Release:
+def _add(group: Sequence[Release]) -> Release:
+    """Bring all to the finest common lattice: values and deviations grow by a whole factor, so nothing is rounded."""
+    first = group[0]
     asked = [
         (type(release), {name: value for name, value in asdict(release).items() if name not in _NOISE})
         for release in group
     ]
     if any(other != asked[0] for other in asked[1:]):
-        first = group[0]
         columns = (first.column,) if isinstance(first, NoisyMagnitudes) else first.columns
         raise EvidenceError(
             f"the sites answered different questions where one site has {', '.join(columns) or 'the number of rows'}; "
             "all must follow the same plan"
         )
-    # all are of the first one's type: the types were compared
-    if isinstance(group[0], NoisyMatrix):
-        return _add_matrices(group)  # type: ignore[type-var]
-    return _add_on_lattice(group)  # type: ignore[type-var]
-
-
-def _add_on_lattice(group: Sequence[OnLattice]) -> OnLattice:
-    """Bring all to the finest common lattice: values and deviations grow by a whole factor, so nothing is rounded."""
-    lattice = math.lcm(*(release.lattice for release in group))
-    factors = [lattice // release.lattice for release in group]
-    return replace(
-        group[0],
-        lattice=lattice,
-        variance=_dot((factor**2 for factor in factors), (release.variance for release in group)),
-        values=_add_values(group, factors),
-    )
-
-
-def _add_matrices(group: Sequence[Matrix]) -> Matrix:
-    ones = [1] * len(group)
-    return replace(
-        group[0],
-        variance=_dot(ones, (release.variance for release in group)),
-        diagonal_variance=_dot(ones, (release.diagonal_variance for release in group)),
-        values=_add_values(group, ones),
-    )
-
-
-def _dot(factors: Iterable[int], variances: Iterable[Fraction]) -> Fraction:
-    return sum((factor * variance for factor, variance in zip(factors, variances, strict=True)), Fraction(0))
-
-
-def _add_values(group: Sequence[Release], factors: Sequence[int]) -> tuple[int, ...]:
+    if len({len(release.values) for release in group}) > 1:
+        raise EvidenceError("this evidence is damaged: a release has lost values; ask the site for it again")
+    # a matrix of moments has no lattice of its own: its units are part of the question
+    lattices = [getattr(release, "lattice", 1) for release in group]
+    factors = [math.lcm(*lattices) // lattice for lattice in lattices]
+    sums = {
+        name: sum(factor**2 * getattr(release, name) for factor, release in zip(factors, group, strict=True))
+        for name in ("variance", "diagonal_variance")
+        if hasattr(first, name)
+    }
     # Python's integers: a lattice times a sum over sites may leave 64 bits
-    total = [factors[0] * value for value in group[0].values]
-    for release, factor in zip(group[1:], factors[1:], strict=True):
-        if len(release.values) != len(total):
-            raise EvidenceError("this evidence is damaged: a release has lost values; ask the site for it again")
-        total = [sum_ + factor * value for sum_, value in zip(total, release.values, strict=True)]
-    return tuple(total)
+    scaled = ([factor * value for value in release.values] for factor, release in zip(factors, group, strict=True))
+    values = tuple(map(sum, zip(*scaled, strict=True)))
+    lattice = {"lattice": math.lcm(*lattices)} if hasattr(first, "lattice") else {}
+    return replace(first, **lattice, **sums, values=values)
 
 
 def combine_evidence(
     evidence: Sequence[Evidence | str | Path], *, shared_columns: bool = False, site_column: str | None = None
 ) -> Evidence:
-    """Add the evidence of several sites.
+    """Add the evidence of several sites to that of all rows together: noise variances add, `parts` has all receipts.
 
-    Parameters
-    ----------
-    evidence
-        What each site released by the same plan, or the paths of these files; sums of some sites may be among them.
-    shared_columns
-        Whether plans may differ: then columns and questions that not all sites share are left out.
-    site_column
-        Name of a column for the site that is added, with arrows out of it alone: its children are what differs between
-        sites. It needs each site's own evidence, and counts.
-
-    Returns
-    -------
-    Evidence
-        That of all rows together; noise variances are added. Each site's receipt is in `parts`.
+    - `evidence`: what each site released by the same plan, or the paths of these files; sums of some sites may be among
+      them.
+    - `shared_columns`: whether plans may differ: then columns and questions that not all sites share are left out.
+    - `site_column`: name of a column for the site that is added, with arrows out of it alone: its children are what
+      differs between sites. It needs each site's own evidence, and counts.
     """
     loaded = _load(evidence)
     second = [item for item in loaded if item.study is not None and item.study.after is not None]
@@ -151,16 +105,10 @@ def combine_evidence(
 def compare_sites(evidence: Sequence[Evidence | str | Path], *, shared_columns: bool = False) -> Agreement:
     """Test whether sites agree, from what they released, at no cost.
 
-    Parameters
-    ----------
-    evidence, shared_columns
-        As in `combine_evidence`.
+    P-values are those of one distribution at all sites, of each column, and of the dependence of each pair; what
+    differs is told by Holm's procedure.
 
-    Returns
-    -------
-    Agreement
-        P-values of one distribution at all sites, of each column, and of the dependence of each pair; and what differs
-        by Holm's procedure.
+    - `evidence`, `shared_columns`: as in `combine_evidence`.
     """
     loaded = _load(evidence)
     if any(item.study is not None and item.study.after is not None for item in loaded):
@@ -272,8 +220,7 @@ def _join_rounds(first: Evidence, second: Evidence) -> Evidence:
     joined = "A second round asked what the sum of the first left open. A site's two rounds keep one budget together."
     return replace(
         first,
-        software=__version__,
-        created=now(),
+        **head("dagveil-evidence", EVIDENCE_VERSION),
         plan=(*first.plan, *second.plan),
         findings=(
             joined,
@@ -388,18 +335,16 @@ def _check_parts(loaded: Sequence[Evidence]) -> tuple[Part, ...]:
 
 
 def _describe_sites(study: Study, parts: Sequence[Part]) -> list[str]:
-    absent = [name for name in study.sites if name not in {part.site for part in parts}]
     told = [
         f"Evidence of {len(parts)} of the {len(study.sites)} sites of the study was added, noise variances included."
     ]
-    if absent:
+    if absent := [name for name in study.sites if name not in {part.site for part in parts}]:
         told.append(f"Without evidence so far: {', '.join(absent)}. It can be added later, at no further cost.")
-    for part in parts:
-        receipt = part.receipt
-        told.append(
-            f"Site {part.site}: epsilon {round_up(receipt.epsilon, 4)}, delta {round_up(receipt.delta, 4)}, "
-            f"{part.nominal_rows} nominal rows, release {part.release[:12]}."
-        )
+    told += [
+        f"Site {part.site}: epsilon {round_up(part.receipt.epsilon, 4)}, delta {round_up(part.receipt.delta, 4)}, "
+        f"{part.nominal_rows} nominal rows, release {part.release[:12]}."
+        for part in parts
+    ]
     return told
 
 
@@ -428,12 +373,9 @@ def _list(names: Sequence[str]) -> str:
 
 def _common_findings(loaded: Sequence[Evidence]) -> list[str]:
     """Return what all sites say, but for the noise of each and the names of the sites."""
-    own = [{*describe_noise(item.releases, item.plan, item.schema.nominal_rows or 1)} for item in loaded]
-    sites = {line for item in loaded if item.study is not None for line in _describe_sites(item.study, item.parts)}
-    return [
-        line
-        for line in loaded[0].findings
-        if all(line in item.findings for item in loaded)
-        and not any(line in lines for lines in own)
-        and line not in sites
-    ]
+    own: set[str] = set()
+    for item in loaded:
+        own.update(describe_noise(item.releases, item.plan, item.schema.nominal_rows or 1))
+        own.update(() if item.study is None else _describe_sites(item.study, item.parts))
+    common = set.intersection(*({*item.findings} for item in loaded)) - own
+    return [line for line in loaded[0].findings if line in common]

@@ -253,16 +253,15 @@ def check_plan(plan: MeasurementPlan) -> None:
     if not plan.asks or any(ask.share <= 0 for ask in plan.asks) or shares > 1:
         raise MethodError(f"the shares of a plan must be above 0 and at most 1 together; these make {float(shares):g}")
     for ask in plan.asks:
-        moments = isinstance(ask, AskMatrix)
-        names = [name for columns in list_sets(ask) for name in columns]
+        sets = list_sets(ask)
+        names = [name for columns in sets for name in columns]
         if unknown := [name for name in names if name not in plan.schema.columns]:
             raise MethodError(f"the plan asks about {unknown[0]!r}, which is no column of its schema")
-        sets = list_sets(ask)
         if not sets or any(len(set(columns)) < len(columns) for columns in sets):
             raise MethodError("a stage of the plan asks nothing, or about a column twice in one table; plan it again")
         if isinstance(ask, AskMixed):
             names = [name for name in ask.rows.numbers if not isinstance(plan.schema.columns[name], Ordinal)]
-        if moments and not all(isinstance(plan.schema.columns[name], Numeric) for name in names):
+        if isinstance(ask, AskMatrix) and not all(isinstance(plan.schema.columns[name], Numeric) for name in names):
             raise MethodError("the plan asks for moments of columns that are not numeric")
 
 

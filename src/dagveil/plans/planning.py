@@ -6,10 +6,10 @@ budget that was agreed on together: shares of mu squared add up (docs/proofs/cus
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -18,14 +18,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dagveil._version import __version__
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import EvidenceError, MethodError, SchemaError, UnreviewedSchemaError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure import ROUND_SEARCH, releases_mixed
+from dagveil.methods.measure import ROUND_SEARCH, is_numeric, releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings, choose_degree, plan_features
 from dagveil.methods.measure_loop import first_skeleton, promising_triples, worthwhile_pairs
 from dagveil.methods.measure_mixed import explain, plain_numbers, plan_mixed
@@ -58,14 +57,13 @@ from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.runs.cost import Search, Work
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import head, now
+from dagveil.runs.result import head
 from dagveil.runs.run import schema_knowledge
 from dagveil.statistics import contingency
-from dagveil.statistics.contingency import interactions_squared_sensitivity
 from dagveil.statistics.moments import moments_squared_sensitivity
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class StageForecast:
     """One stage of a plan in numbers: what each site releases, and the deviation of the noise of all sites together."""
 
@@ -101,40 +99,32 @@ def forecast_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite)
     if isinstance(ask, AskMatrix):
         return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
     if isinstance(ask, AskInteractions):
-        return math.sqrt(contingency.interactions_squared_sensitivity(relation, ask.sets, levels) / amount)
-    if isinstance(ask, AskMargins):
-        return math.sqrt(
-            contingency.margins_squared_sensitivity(relation, [levels[name] for name in ask.columns]) / amount
-        )
-    return math.sqrt(contingency.counts_squared_sensitivity(relation, len(ask.sets)) / amount)
-
-
-def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind, *, held: bool = False) -> Work:
-    """Return the size of one site's run: it reads, counts and draws; the search is someone else's."""
-    return _plan_work(plan, site.nominal_rows, 0, noise, held=held)
+        squared = contingency.interactions_squared_sensitivity(relation, ask.sets, levels)
+    elif isinstance(ask, AskMargins):
+        squared = contingency.margins_squared_sensitivity(relation, [levels[name] for name in ask.columns])
+    else:
+        squared = contingency.counts_squared_sensitivity(relation, len(ask.sets))
+    return math.sqrt(squared / amount)
 
 
 def work_of_search(plan: MeasurementPlan, redraws: int) -> Work:
     """Return the size of the search over the evidence of all sites: no rows."""
-    return _plan_work(plan, 0, redraws, DEFAULT_NOISE, held=True)
+    return dataclasses.replace(work_at_site(plan, plan.sites[0], DEFAULT_NOISE), rows=0, redraws=redraws, held=True)
 
 
-def _plan_work(plan: MeasurementPlan, rows: int, redraws: int, noise: NoiseKind, *, held: bool) -> Work:
-    counted: list[tuple[str, ...]] = []
-    features = 0
-    for ask in plan.asks:
-        if isinstance(ask, AskMatrix):
-            features = count_coordinates(ask)
-        else:
-            counted += list_sets(ask)
+def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind) -> Work:
+    """Return the size of one site's run: it reads, counts and draws; the search is someone else's."""
+    counted = [columns for ask in plan.asks if not isinstance(ask, AskMatrix) for columns in list_sets(ask)]
+    features = sum(count_coordinates(ask) for ask in plan.asks if isinstance(ask, AskMatrix))
     cells = sum(count_cells(ask, plan.schema) for ask in plan.asks)
+    rows = site.nominal_rows
     if features:
         search = Search.MIXED if isinstance(plan.asks[-1], AskMixed) else Search.MATRIX
     elif plan.noise is NoiseLaw.LAPLACE:
         search = Search.JOINT
     else:
         search = Search.TRIPLES if max(map(len, counted)) > 2 else Search.PAIRS
-    return Work(plan.schema, rows, counted, max(len(counted), 1), cells, features, search, redraws, noise, held)
+    return Work(plan.schema, rows, counted, max(len(counted), 1), cells, features, search, 0, noise)
 
 
 MOST_TRIPLES = 100_000  # three-way tables that a plan may list: those of 85 columns
@@ -161,26 +151,16 @@ def plan_measurement(
 ) -> MeasurementPlan:
     """Fix what every site will be asked, before any row is read.
 
-    Parameters
-    ----------
-    schema
-        What all sites declare; its data set's name is the name of the study. Or the path of a schema.toml.
-    epsilon, delta
-        Budget of each site's run.
-    method
-        A method that releases evidence and whose questions follow from public facts.
-    options
-        Settings of the method, by name.
-    sites
-        Nominal rows of each site by name, None for the schema's; or sites with budgets of their own. None at all means
-        one site.
-    tables
-        Whether three-way tables are asked for, where tables of counts are released one by one.
-    rounds
-        2 keeps a part of each budget for a second round, which `plan_second_round` plans from the sum of the first.
+    - `schema`: what all sites declare; its data set's name is the name of the study. Or the path of a schema.toml.
+    - `epsilon`, `delta`: budget of each site's run.
+    - `method`: a method that releases evidence and whose questions follow from public facts.
+    - `options`: settings of the method, by name.
+    - `sites`: nominal rows of each site by name, None for the schema's; or sites with budgets of their own. None at all
+      means one site.
+    - `tables`: whether three-way tables are asked for, where tables of counts are released one by one.
+    - `rounds`: 2 keeps a part of each budget for a second round, which `plan_second_round` plans from the sum of the
+      first.
 
-    Examples
-    --------
     >>> from dagveil.data.column import Boolean
     >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
     >>> schema = Schema(dataset="study", columns=columns, reviewed=True, nominal_rows=1000)
@@ -261,19 +241,18 @@ def _choose_asks(
     sites: Sequence[PlannedSite],
     tables: TableRule,
 ) -> tuple[Ask, ...]:
-    numeric = [isinstance(column, Numeric) for column in schema.columns.values()]
-    if method.name == "measure-notears" and not all(numeric):
+    notears, plain = method.name == "measure-notears", plain_numbers(schema)
+    if notears and not all(isinstance(column, Numeric) for column in schema.columns.values()):
         raise MethodError(
             "measure-notears scales columns with levels by a first look at them, so its questions are not known before "
             "the run; plan `measure` instead, or leave these columns out"
         )
-    bins = any(isinstance(column, Numeric) and column.bins is not None for column in schema.columns.values())
     mixed = releases_mixed(method.name, settings, schema)
-    if method.name == "measure-notears" or (all(numeric) and not bins and not mixed):
-        return (_ask_numbers(settings, schema, sites),)
+    if notears or (is_numeric(schema) and not mixed):
+        return (_ask_matrix(settings, schema, sites, mixed=False),)
     # without declared spreads sites would have no common units: then numbers are counted in bins
-    if mixed and set(plain_numbers(schema)) <= set(declared_scales(schema)[1]):
-        return (_ask_mixed(schema, sites),)
+    if mixed and set(plain) <= set(declared_scales(schema)[1]):
+        return (_ask_matrix(settings, schema, sites, mixed=True),)
     return _ask_small_tables(schema, knowledge, sites, tables)
 
 
@@ -287,11 +266,8 @@ def _ask_first_round(asks: tuple[Ask, ...], tables: TableRule) -> tuple[Ask, ...
         raise MethodError(
             "a second round chooses its tables by what the first one shows; leave out the rule for tables"
         )
-    margins, pairs = asks[:2]
-    return (
-        replace(margins, share=SINGLES_SHARE / FIRST_SHARE),
-        replace(pairs, share=1 - SINGLES_SHARE / FIRST_SHARE),
-    )
+    share = SINGLES_SHARE / FIRST_SHARE
+    return replace(asks[0], share=share), replace(asks[1], share=1 - share)
 
 
 def _ask_small_tables(
@@ -301,24 +277,18 @@ def _ask_small_tables(
     if not pairs:
         raise MethodError("background knowledge leaves no pair open, so there is nothing to measure")
     covered = [name for name in schema.columns if any(name in pair for pair in pairs)]
-    rest = 1 - SINGLES_SHARE
-    asked = set(pairs)
-    possible = math.comb(len(covered), 3)
+    rest, asked, possible = 1 - SINGLES_SHARE, set(pairs), math.comb(len(covered), 3)
     if possible > MOST_TRIPLES and tables is TableRule.TRIPLES:
         raise MethodError(
             f"{len(covered)} columns have {possible} three-way tables, and the limit is {MOST_TRIPLES}; plan pairs "
             "only (--tables pairs), or leave columns out"
         )
-    triples = (
-        [three for three in combinations(covered, 3) if asked.issuperset(combinations(three, 2))]
-        if possible <= MOST_TRIPLES and tables is not TableRule.PAIRS
-        else []
-    )
+    triples: list[tuple[str, ...]] = []
+    if possible <= MOST_TRIPLES and tables is not TableRule.PAIRS:
+        triples = [three for three in combinations(covered, 3) if asked.issuperset(combinations(three, 2))]
     budgets = [(site.budget, site.nominal_rows) for site in sites]
-    with_triples = tables is TableRule.TRIPLES or (
-        tables is TableRule.AUTO and pays_for_triples(schema, triples, rest * (1 - PAIRS_SHARE), budgets)
-    )
-    for_pairs = rest * PAIRS_SHARE if with_triples and triples else rest
+    pays = tables is TableRule.TRIPLES or pays_for_triples(schema, triples, rest * (1 - PAIRS_SHARE), budgets)
+    for_pairs = rest * PAIRS_SHARE if triples and pays else rest
     asks: list[Ask] = [
         AskMargins("single columns", SINGLES_SHARE, "every pair shares these margins", tuple(covered)),
         AskInteractions("all pairs", for_pairs, "they answer every question of order 0 and 1", pairs),
@@ -329,32 +299,20 @@ def _ask_small_tables(
     return tuple(asks)
 
 
-def _ask_mixed(schema: Schema, sites: Sequence[PlannedSite]) -> Ask:
-    centers, spreads = _read_scales(schema, plain_numbers(schema))
-    mixed = plan_mixed(schema, centers, spreads, *_add_sites(sites))
-    return AskMixed("mixed moments", Fraction(1), explain(mixed), mixed)
-
-
-def _read_scales(schema: Schema, names: Iterable[str]) -> tuple[dict[str, float], dict[str, float]]:
-    """Return declared centres and spreads, or say which of these columns declare none."""
+def _ask_matrix(settings: msgspec.Struct, schema: Schema, sites: Sequence[PlannedSite], *, mixed: bool) -> Ask:
+    """Return the question about one matrix of moments, of levels beside numbers if `mixed`, in declared units."""
     centers, spreads = declared_scales(schema)
-    if missing := [name for name in names if name not in spreads]:
+    if missing := [name for name in (plain_numbers(schema) if mixed else schema.columns) if name not in spreads]:
         raise SchemaError(
             f"{', '.join(missing)}: no spread is declared. Sites can add moments only in the same units, and a private "
             "guess would differ from site to site: declare center and spread"
         )
-    return centers, spreads
-
-
-def _add_sites(sites: Sequence[PlannedSite]) -> tuple[int, float]:
-    """Return the rows of all sites, and what the noise of their sum costs: variances add, so its inverse does."""
-    inverse = sum(1 / float(NoiseLaw.GAUSSIAN.filter(site.budget).total) for site in sites)
-    return sum(site.nominal_rows for site in sites), 1 / inverse
-
-
-def _ask_numbers(settings: msgspec.Struct, schema: Schema, sites: Sequence[PlannedSite]) -> Ask:
-    centers, spreads = _read_scales(schema, schema.columns)
-    rows, mu_squared = _add_sites(sites)
+    # noise variances of the sites add, and so do the inverses of what they cost
+    mu_squared = 1 / sum(1 / float(NoiseLaw.GAUSSIAN.filter(site.budget).total) for site in sites)
+    rows = sum(site.nominal_rows for site in sites)
+    if mixed:
+        plan = plan_mixed(schema, centers, spreads, rows, mu_squared)
+        return AskMixed("mixed moments", Fraction(1), explain(plan), plan)
     if isinstance(settings, MeasureFeaturesSettings):
         degree = settings.degree or choose_degree(len(schema.columns), rows, mu_squared)
         if settings.degree is not None or degree > 1:
@@ -397,12 +355,9 @@ def split_budgets(sites: Sequence[PlannedSite]) -> tuple[tuple[PlannedSite, ...]
 def plan_second_round(plan: MeasurementPlan | str | Path, combined: Evidence | str | Path) -> MeasurementPlan:
     """Plan the second round of a study from the sum of its first: post-processing, so that choosing costs nothing.
 
-    Parameters
-    ----------
-    plan
-        That of the first round, made with two rounds; or its path.
-    combined
-        What `combine_evidence` made of the first round, or its path. Sites without evidence in it have no second round.
+    - `plan`: that of the first round, made with two rounds; or its path.
+    - `combined`: what `combine_evidence` made of the first round, or its path. Sites without evidence in it have no
+      second round.
     """
     plan = plan if isinstance(plan, MeasurementPlan) else load_plan(plan)
     combined = combined if isinstance(combined, Evidence) else load_evidence(combined)
@@ -419,8 +374,7 @@ def plan_second_round(plan: MeasurementPlan | str | Path, combined: Evidence | s
     sites = tuple(site for site in plan.second if site.name in taking_part)
     made = replace(
         plan,
-        software=__version__,
-        created=now(),
+        **head("dagveil-plan", PLAN_VERSION),
         sites=sites,
         asks=(_choose(plan, tests, sites),),
         second=(),
@@ -436,7 +390,7 @@ def _choose(plan: MeasurementPlan, tests: PairEvidence, sites: Sequence[PlannedS
     skeleton = first_skeleton(tests, ROUND_SEARCH, knowledge)
     _, triples = promising_triples(tests, skeleton, ROUND_SEARCH, knowledge)
     levels = {name: column.n_levels for name, column in plan.schema.columns.items()}
-    squared = interactions_squared_sensitivity(Relation(plan.schema.relation), triples, levels)
+    squared = contingency.interactions_squared_sensitivity(Relation(plan.schema.relation), triples, levels)
     noise = math.sqrt(sum(squared / mu_squared_of(site.budget) for site in sites))
     if triples and noise <= QUIET_SUM * tests.covariance.n_rows:
         why = "the first round leaves these questions of order 2 open"

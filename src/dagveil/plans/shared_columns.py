@@ -23,9 +23,9 @@ from dagveil.data.column import Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import Evidence, Stage, Study
-from dagveil.graphs.knowledge import Knowledge
 from dagveil.plans.site_run import noise_deviation
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMoments, Release
+from dagveil.runs.run import schema_knowledge
 
 Tables = TypeVar("Tables", bound=NoisyCounts | NoisyInteractions)
 Key = tuple[type, tuple[str, ...], int]
@@ -68,20 +68,20 @@ def share_columns(loaded: Sequence[Evidence]) -> tuple[list[Evidence], list[str]
         cells = sum(len(release.values) for release in releases)
         why = "the plans of all sites have it in common"
         stage = Stage("shared columns", len(releases), cells, 1.0, noise_deviation(releases[-1]), why)
-        schema = _restrict_schema(item.schema, columns)
+        known = schema_knowledge(item.schema).within(columns)
+        schema = replace(
+            item.schema.narrow({name: item.schema.columns[name] for name in columns}),
+            tiers=tuple(tier for tier in known.tiers if tier),
+            forbidden=tuple(sorted(known.forbidden)),
+            required=tuple(sorted(known.required)),
+            ignore=(),  # what a site has beyond the shared columns is its own affair
+        )
         shared.append(replace(item, schema=schema, plan=(stage,), releases=releases, study=study))
-    return shared, [*_describe_columns(loaded, columns), *_describe_tables(restricted, asked)]
-
-
-def _restrict_schema(schema: Schema, columns: Sequence[str]) -> Schema:
-    known = Knowledge(schema.tiers, frozenset(schema.forbidden), frozenset(schema.required)).within(columns)
-    return replace(
-        schema.narrow({name: schema.columns[name] for name in columns}),
-        tiers=tuple(tier for tier in known.tiers if tier),
-        forbidden=tuple(sorted(known.forbidden)),
-        required=tuple(sorted(known.required)),
-        ignore=(),  # what a site has beyond the shared columns is its own affair
-    )
+    told = _describe_columns(loaded, columns)
+    lost = {names for releases in restricted for _, names, _ in releases if len(names) > 1}
+    if lost := lost - {names for _, names, _ in asked}:
+        told.append(f"Not all sites released tables of {len(lost)} sets of shared columns, so these were left out.")
+    return shared, told
 
 
 def _restrict(item: Evidence, columns: tuple[str, ...]) -> dict[Key, Release]:
@@ -134,7 +134,8 @@ def _restrict_moments(release: NoisyMoments, columns: tuple[str, ...]) -> NoisyM
     whole[np.triu_indices(size)] = release.values
     whole = np.where(np.tri(size, k=-1, dtype=bool), whole.T, whole)
     own = [release.columns.index(name) for name in columns]
-    kept = whole[np.ix_([0, *(place + 1 for place in own)], [0, *(place + 1 for place in own)])]
+    places = [0, *(place + 1 for place in own)]
+    kept = whole[np.ix_(places, places)]
     return replace(
         release,
         columns=columns,
@@ -158,17 +159,10 @@ def _align(group: Sequence[Release]) -> list[Release]:
         factors[0] = constant / release.constant  # at most 1, so that no noise gets larger than its variance says
         coarser = 4 ** (release.bits - bits)
         scales = np.outer(factors, factors)[np.triu_indices(len(factors))] / coarser
-        aligned.append(
-            replace(
-                release,
-                constant=constant,
-                bits=bits,
-                radius_squared=radius_squared,
-                variance=release.variance / Fraction(coarser) ** 2,
-                diagonal_variance=release.diagonal_variance / Fraction(coarser) ** 2,
-                values=tuple(round(value * scale) for value, scale in zip(release.values, scales, strict=True)),
-            )
-        )
+        values = tuple(round(value * scale) for value, scale in zip(release.values, scales, strict=True))
+        units = {"constant": constant, "bits": bits, "radius_squared": radius_squared}
+        noise = {name: getattr(release, name) / coarser**2 for name in ("variance", "diagonal_variance")}
+        aligned.append(replace(release, **units, **noise, values=values))
     return aligned
 
 
@@ -183,14 +177,6 @@ def _describe_columns(loaded: Sequence[Evidence], columns: Sequence[str]) -> lis
             lacking = ", ".join(part.site for item in loaded if item not in having for part in item.parts)
             told.append(f"{name} (not at {lacking})")
     return [f"Of the columns of all sites these were left out: {', '.join(told)}."] if told else []
-
-
-def _describe_tables(restricted: Sequence[dict[Key, Release]], asked: Sequence[Key]) -> list[str]:
-    lost = {names for releases in restricted for _, names, _ in releases if len(names) > 1}
-    lost -= {names for _, names, _ in asked}
-    if not lost:
-        return []
-    return [f"Not all sites released tables of {len(lost)} sets of shared columns, so these were left out."]
 
 
 SMALLEST_VARIANCE = Fraction(1, 10**6)

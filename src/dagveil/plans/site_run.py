@@ -10,7 +10,6 @@ from typing import Any, Unpack
 from msgspec.structs import replace
 
 from dagveil.curator import Curator
-from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, digest_releases
@@ -21,7 +20,7 @@ from dagveil.methods.measure_tables import warn_of_noise
 from dagveil.methods.method import method_named
 from dagveil.plans import plan_file
 from dagveil.plans.planning import work_at_site
-from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMatrix, NoisyPairMoments, Release
 from dagveil.progress import silent
 from dagveil.runs.result import head
@@ -39,35 +38,26 @@ def measure_planned(
 ) -> Evidence:
     """Release what an agreed plan asks of one site.
 
-    Parameters
-    ----------
-    source
-        The site's own rows, as in `measure_source`.
-    plan
-        What was agreed on, or its path.
-    site
-        Name of this site in the plan; may be left out if there is one only.
-    schema
-        The site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
-    dataset
-        Name of the data set in the ledger, if the site takes the plan's schema as it is.
-    run
-        As in `measure_source`.
+    - `source`: the site's own rows, as in `measure_source`.
+    - `plan`: what was agreed on, or its path.
+    - `site`: name of this site in the plan; may be left out if there is one only.
+    - `schema`: the site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
+    - `dataset`: name of the data set in the ledger, if the site takes the plan's schema as it is.
+    - `run`: as in `measure_source`.
     """
     if not isinstance(plan, plan_file.MeasurementPlan):
         plan = plan_file.load_plan(plan)
     chosen_site = plan.site_named(site)
     own = site_schema(plan, chosen_site.nominal_rows, schema, dataset)
     method = method_named(plan.method)
-    rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))
-    work = work_at_site(plan, chosen_site, NoiseKind(run.get("noise", DEFAULT_NOISE)), held=rows.held)
+    work = work_at_site(plan, chosen_site, DEFAULT_NOISE)
     progress = run.get("progress", silent)
     run["accept_draft"] = False  # a plan is followed on a schema that was reviewed
     budget = chosen_site.budget
     accounting = plan.noise.filter(budget)
     releases: list[Release] = []
     stages = []
-    with open_run(rows, own, budget, method, plan.digest(), accounting=accounting, work=work, run=run) as (
+    with open_run(source, own, budget, method, plan.digest(), accounting=accounting, work=work, run=run) as (
         prepared,
         curator,
     ):

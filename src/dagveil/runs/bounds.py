@@ -117,10 +117,12 @@ def read_counts(
     (first, low), (_, middle), (last, high) = places.values()
     # a cell between those of the quartiles fixes their distance up to a factor of 3.5; neighbours could be any distance
     told = lower[last] > upper[first]
+    # inside of the innermost cells nothing is known but that it is the start, as for a column of zeros
+    center = start if abs(middle - start) <= 2.0 ** EXPONENTS[0] else start + _round(middle - start)
     return ColumnBounds(
         column=released.columns[0],
         bounds=bounds,
-        center=min(max(_round_center(middle, start), bounds[0]), bounds[1]),
+        center=min(max(center, bounds[0]), bounds[1]),
         spread=_round((high - low) / NORMAL_IQR) if told else None,
         beyond=bool(counts[0] > 0.0 or counts[-1] > 0.0),
     )
@@ -137,18 +139,9 @@ def _find_quantile(
     return cell, float(lower[cell] + inside * (upper[cell] - lower[cell]))
 
 
-def _round_center(center: float, start: float) -> float:
-    # inside of the innermost cells nothing is known but that it is the start, as for a column of zeros
-    return start if abs(center - start) <= 2.0 ** EXPONENTS[0] else start + _round(center - start)
-
-
 def _round(number: float) -> float:
     # digits beyond the third are noise, or an accident of the cells
     return float(f"{number:.3g}")
-
-
-LABEL: Final = "bounds of numeric columns"  # what the ledger calls the charge
-_NO_NAME: Final = "no column is named; name one, or leave the list out to find all that lack bounds"
 
 
 class BoundsSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,22 +152,13 @@ class BoundsSettings(msgspec.Struct, frozen=True, kw_only=True):
 class FoundBounds:
     """A schema with bounds that were found privately. Everything here is released: public from now on.
 
-    Parameters
-    ----------
-    schema
-        The schema, its bounds filled in; columns in `unresolved` stay as they were.
-    columns
-        What was found, column by column.
-    unresolved
-        Columns in which nothing stood out from the noise.
-    threshold
-        Rows that a cell needed in order to count.
-    findings
-        What a reader should know, in sentences.
-    releases
-        The noisy counts.
-    receipt
-        What the release promises.
+    - `schema`: the schema, its bounds filled in; columns in `unresolved` stay as they were.
+    - `columns`: what was found, column by column.
+    - `unresolved`: columns in which nothing stood out from the noise.
+    - `threshold`: rows that a cell needed in order to count.
+    - `findings`: what a reader should know, in sentences.
+    - `releases`: the noisy counts.
+    - `receipt`: what the release promises.
     """
 
     schema: schemas.Schema
@@ -219,25 +203,18 @@ def find_bounds(
 ) -> FoundBounds:
     """Find bounds of numeric columns under differential privacy.
 
-    Parameters
-    ----------
-    source, epsilon, delta
-        As in `measure_source`. Where Laplace noise does better, delta is not used and not charged.
-    schema
-        A schema whose columns without known bounds have `UNKNOWN_BOUNDS`; or the path of a schema.toml, in which they
-        have no `bounds`.
-    columns
-        Columns to find; None takes those without known bounds. One that has bounds is found anew: its center is where
-        the search starts, and bounds, center and spread are replaced. Columns of an unreviewed schema that are named
-        here count as numeric, whatever kind a draft read from the rows; without names the receipt carries a warning.
-    coverage
-        Share of the rows that the bounds need to hold; below 1, outer cells with few rows are left out.
-    run
-        As in `measure_source`. `accept_draft` uses the numbers that an unreviewed schema has for these columns; without
-        it they are dropped, because they may have been read from the data.
+    - `source`, `epsilon`, `delta`: as in `measure_source`. Where Laplace noise does better, delta is not used and not
+      charged.
+    - `schema`: a schema whose columns without known bounds have `UNKNOWN_BOUNDS`; or the path of a schema.toml, in
+      which they have no `bounds`.
+    - `columns`: columns to find; None takes those without known bounds. One that has bounds is found anew: its center
+      is where the search starts, and bounds, center and spread are replaced. Columns of an unreviewed schema that are
+      named here count as numeric, whatever kind a draft read from the rows; without names the receipt carries a
+      warning.
+    - `coverage`: share of the rows that the bounds need to hold; below 1, outer cells with few rows are left out.
+    - `run`: as in `measure_source`. `accept_draft` uses the numbers that an unreviewed schema has for these columns;
+      without it they are dropped, because they may have been read from the data.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from dagveil.privacy.noise.kind import NoiseKind
     >>> schema = schemas.Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
@@ -252,47 +229,54 @@ def find_bounds(
     trusted = declared.reviewed or run.get("accept_draft", False)
     # a draft read from the rows which columns are numeric, so that names alone declare nothing unless someone gave them
     by_hand = not trusted and columns is not None
-    chosen = _take_as_numeric(declared, columns or ()) if by_hand else _choose_columns(declared, columns)
-    searches = {name: _plan_search(column, trusted) for name, column in chosen.items()}
-    means = [name for name in chosen if name in declared.reducers and declared.reducers[name].take == "mean"]
-    if means:
+    # of each column: where its search starts, its cells, and what its declaration keeps, whatever is found
+    starts: dict[str, float] = {}
+    cells: dict[str, Numeric] = {}
+    kept: dict[str, Numeric] = {}
+    for name, column in _choose_columns(declared, columns, by_hand).items():
+        used = column if trusted else Numeric(bounds=UNKNOWN_BOUNDS, missing_words=column.missing_words)
+        starts[name] = used.center or 0.0
+        cells[name] = msgspec.structs.replace(part_line(starts[name]), missing_words=used.missing_words)
+        anew = {} if used.bounds == UNKNOWN_BOUNDS else {"bounds": UNKNOWN_BOUNDS, "center": None, "spread": None}
+        kept[name] = msgspec.structs.replace(used, **anew)
+    if means := [name for name in cells if name in declared.reducers and declared.reducers[name].take == "mean"]:
         raise MethodError(
             f"column {means[0]!r} is the mean of numbers that are clipped to its bounds, so these must be declared; "
             "name other columns, or declare them"
         )
     reviewed = declared.reviewed or by_hand
-    asked = declared.narrow({name: search.cells for name, search in searches.items()}, reviewed=reviewed)
+    asked = declared.narrow(cells, reviewed=reviewed)
     budget = Budget.of(epsilon, delta)
     settings = BoundsSettings()
-    STAGE.check(asked, NO_KNOWLEDGE)
-    accounting = STAGE.accounting(budget, asked, settings, NO_KNOWLEDGE)
-    threshold = find_threshold(accounting, asked)
-    _check_hope(asked, threshold, budget)
+    threshold = find_threshold(choose_accounting(budget, asked, settings), asked)
+    rows = asked.nominal_rows
+    if rows is not None and rows < threshold:
+        raise MethodError(
+            f"a cell needs {_say_rows(threshold)} in order to stand out at {budget.words} for "
+            f"{len(asked.columns)} columns, and the schema declares {rows} rows in all; nothing was spent. Use a "
+            "larger epsilon or fewer columns, or declare bounds"
+        )
     run["accept_draft"] = True  # what a draft is used for here, its choice of columns, the receipt warns of
-    with open_run(source, asked, budget, STAGE, settings, knowledge=NO_KNOWLEDGE, accounting=accounting, run=run) as (
-        prepared,
-        curator,
-    ):
-        releases = curator.count_tables([(name,) for name in searches], Fraction(1), LABEL)
+    with open_run(source, asked, budget, STAGE, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
+        releases = curator.count_tables([(name,) for name in cells], Fraction(1), "bounds of numeric columns")
     seen = (
-        read_counts(counts, search.cells.cuts, search.start, threshold, coverage)
-        for counts, search in zip(releases, searches.values(), strict=True)
+        read_counts(counts, column.cuts, start, threshold, coverage)
+        for counts, column, start in zip(releases, cells.values(), starts.values(), strict=True)
     )
     found = tuple(column for column in seen if column is not None)
     if not found:
         raise EvidenceError(
             f"nothing stood out from the noise within 2^{EXPONENTS[-1]} of where the search starts, in "
-            f"{_list_names(searches)}: a cell needs {_say_rows(threshold)} at {prepared.budget.words}. That is spent. "
+            f"{_list_names(cells)}: a cell needs {_say_rows(threshold)} at {prepared.budget.words}. That is spent. "
             "Declare bounds, or search again with a larger epsilon or fewer columns."
         )
-    kept = {name: search.kept for name, search in searches.items()}
     filled = {column.column: _fill(kept[column.column], column) for column in found}
-    unresolved = tuple(name for name in searches if name not in filled)
-    dropped = [name for name in searches if declared.columns[name] != kept[name]]
+    unresolved = tuple(name for name in cells if name not in filled)
+    dropped = [name for name in cells if declared.columns[name] != kept[name]]
     receipt = prepared.receipt(curator.events)
     named = " (named by hand, whatever a draft of the schema took them for)" if by_hand else ""
-    facts = (f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two",)
-    rows = tuple(fact for fact in receipt.public_facts if fact == "the number of rows")
+    facts = [f"the names of {len(cells)} numeric columns{named}, where their search starts, and powers of two"]
+    facts += [fact for fact in receipt.public_facts if fact == "the number of rows"]
     return FoundBounds(
         schema=msgspec.structs.replace(declared, columns={**declared.columns, **({} if trusted else kept), **filled}),
         columns=found,
@@ -300,7 +284,7 @@ def find_bounds(
         threshold=threshold,
         findings=tuple(_describe_findings(found, filled, unresolved, threshold, () if trusted else dropped)),
         releases=releases,
-        receipt=msgspec.structs.replace(receipt, public_facts=facts + rows),
+        receipt=msgspec.structs.replace(receipt, public_facts=tuple(facts)),
     )
 
 
@@ -334,27 +318,8 @@ def choose_accounting(
     return pure if find_threshold(pure, schema) <= find_threshold(gaussian, schema) else gaussian
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Where the search for a column starts, its cells, and what its declaration keeps, whatever is found."""
-
-    start: float
-    cells: Numeric
-    kept: Numeric
-
-
-def _plan_search(column: Numeric, trusted: bool) -> _Search:
-    if not trusted:
-        column = Numeric(bounds=UNKNOWN_BOUNDS, missing_words=column.missing_words)
-    start = 0.0 if column.center is None else column.center
-    kept = msgspec.structs.replace(column, bounds=UNKNOWN_BOUNDS)
-    if column.bounds != UNKNOWN_BOUNDS:
-        kept = msgspec.structs.replace(kept, center=None, spread=None)
-    cells = msgspec.structs.replace(part_line(start), missing_words=column.missing_words)
-    return _Search(start, cells, kept)
-
-
-def _choose_columns(schema: schemas.Schema, wanted: Sequence[str] | None) -> dict[str, Numeric]:
+def _choose_columns(schema: schemas.Schema, wanted: Sequence[str] | None, by_hand: bool) -> dict[str, Numeric]:
+    """Return the columns to find bounds of; named by hand they are numeric, whatever a draft says about them."""
     numeric = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
     if wanted is None:
         wanted = list_open_columns(schema)
@@ -364,35 +329,16 @@ def _choose_columns(schema: schemas.Schema, wanted: Sequence[str] | None) -> dic
                 "to find; name columns whose bounds are to be found anew"
             )
     for name in wanted:
-        if name not in numeric:
+        if by_hand and name not in schema.columns:
+            raise SchemaError(f"the schema has no column {name!r}; its columns are: {', '.join(schema.columns)}")
+        if not by_hand and name not in numeric:
             raise SchemaError(
                 f"{name!r} is no numeric column of the schema, so it has no bounds to find; its numeric columns are: "
                 f"{', '.join(numeric) or 'none'}"
             )
     if not wanted:
-        raise SchemaError(_NO_NAME)
-    return {name: numeric[name] for name in dict.fromkeys(wanted)}
-
-
-def _take_as_numeric(schema: schemas.Schema, wanted: Sequence[str]) -> dict[str, Numeric]:
-    """Return the columns that somebody declared to be numeric by naming them, without a look at what a draft says."""
-    for name in wanted:
-        if name not in schema.columns:
-            raise SchemaError(f"the schema has no column {name!r}; its columns are: {', '.join(schema.columns)}")
-    if not wanted:
-        raise SchemaError(_NO_NAME)
-    return dict.fromkeys(wanted, Numeric(bounds=UNKNOWN_BOUNDS))
-
-
-def _check_hope(schema: schemas.Schema, threshold: float, budget: Budget) -> None:
-    """Refuse, before anything is spent, what cannot find anything."""
-    rows = schema.nominal_rows
-    if rows is not None and rows < threshold:
-        raise MethodError(
-            f"a cell needs {_say_rows(threshold)} in order to stand out at {budget.words} for "
-            f"{len(schema.columns)} columns, and the schema declares {rows} rows in all; nothing was spent. Use a "
-            "larger epsilon or fewer columns, or declare bounds"
-        )
+        raise SchemaError("no column is named; name one, or leave the list out to find all that lack bounds")
+    return {name: Numeric(bounds=UNKNOWN_BOUNDS) if by_hand else numeric[name] for name in dict.fromkeys(wanted)}
 
 
 def _fill(kept: Numeric, found: ColumnBounds) -> Numeric:

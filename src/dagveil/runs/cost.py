@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations, islice
@@ -21,7 +21,7 @@ from dagveil.data.streams import HELD_BYTES
 from dagveil.errors import MethodError
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure import releases_mixed
+from dagveil.methods.measure import is_numeric, releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings
 from dagveil.methods.measure_mixed import plain_numbers
 from dagveil.methods.measure_tables import pays_for_triples
@@ -30,7 +30,6 @@ from dagveil.privacy.events import Filter, PureFilter
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.runs.machine_speed import SEARCH_GROWTH, Speed
 
-REDRAW_WEIGHT = 1.0  # a search over redrawn evidence takes so many times the first one
 VARIED_SEARCHES = 4  # searches at neighbouring levels, beside the redraws
 PROGRAM_BYTES = 270e6  # the program itself, with all that it imports for a run
 OPENDP_BYTES = 65e6  # the library that noise comes from, if it is OpenDP's
@@ -129,12 +128,14 @@ def estimate_cost(work: Work, speed: Speed) -> Cost:
         read_bytes, held, count_bytes = STREAM_BYTES, 0.0, STREAM_BYTES + min(count_bytes, HELD_BYTES)
     draw = speed.draw if work.noise is NoiseKind.OPENDP else speed.exact_draw
     release = work.cells * draw + (FIXED_TABLES + work.tables) * speed.table
-    block = _block_size(work)
-    one = _search_seconds(work, speed)
+    # the size of the matrix that a search works on
+    block = float(sum(min(column.n_levels, LEVELS_KEPT) - 1 for column in columns))
+    if work.search in (Search.MATRIX, Search.MIXED):
+        block = float(work.features)
+    one = SEARCH_WEIGHTS[work.search] * speed.search * float(width**SEARCH_GROWTH) + speed.moment * block**2 * 100
     release += one if work.adaptive else 0.0
-    again = work.redraws * (REDRAW_WEIGHT * one + speed.eigen * block**3) + (
-        VARIED_SEARCHES * one if work.redraws else 0
-    )
+    # a search over redrawn evidence takes as long as the first one
+    again = work.redraws * (one + speed.eigen * block**3) + (VARIED_SEARCHES * one if work.redraws else 0)
     released = work.cells * CELL_BYTES + work.tables * TABLE_BYTES
     # float64 copies; a joint table is searched cell by cell
     matrix = 8.0 * (block**2 + (work.cells if work.search is Search.JOINT else 0)) * BLOCK_COPIES
@@ -188,19 +189,6 @@ def _passes(counted: Sequence[tuple[str, ...]], levels: Mapping[str, int], disti
     return sum(len(bundle.columns) for bundle in bundles) * len(counted) / max(len(some), 1)
 
 
-def _block_size(work: Work) -> float:
-    """Return the size of the matrix that a search works on."""
-    if work.search in (Search.MATRIX, Search.MIXED):
-        return float(work.features)
-    return float(sum(min(column.n_levels, LEVELS_KEPT) - 1 for column in work.schema.columns.values()))
-
-
-def _search_seconds(work: Work, speed: Speed) -> float:
-    width = len(work.schema.columns)
-    block = _block_size(work)
-    return SEARCH_WEIGHTS[work.search] * speed.search * float(width**SEARCH_GROWTH) + speed.moment * block**2 * 100
-
-
 def describe_bytes(number: float) -> str:
     """Write a number of bytes for people."""
     return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
@@ -231,53 +219,46 @@ def check_fits(work: Work, speed: Speed, available: float | None = None) -> Cost
 
 def suggest(work: Work, speed: Speed, room: float) -> str:
     """Say what would fit: less confidence, smaller tables, fewer columns, fewer rows at a time."""
+
+    def fits(smaller: Work) -> bool:
+        return estimate_cost(smaller, speed).memory <= room
+
     found = []
-    if _fits(replace(work, redraws=0), speed, room) and work.redraws:
+    if work.redraws and fits(replace(work, redraws=0)):
         found.append("leave out redraws (--redraws 0)")
-    if work.search is Search.TRIPLES and _fits(_leave_triples(work), speed, room):
-        found.append("leave out three-way tables (--tables pairs)")
-    columns = list(work.schema.columns)
-    low, high = 2, len(columns)
+    if work.search is Search.TRIPLES:
+        few = [columns for columns in work.counted if len(columns) < 3]
+        cells = _count_cells(work.schema, few)
+        if fits(replace(work, counted=few, tables=len(few), cells=cells, search=Search.PAIRS)):
+            found.append("leave out three-way tables (--tables pairs)")
+    low, high = 2, len(work.schema.columns)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _fits(_keep_columns(work, middle), speed, room) else (low, middle - 1)
-    if _fits(_keep_columns(work, low), speed, room):
-        found.append(f"keep about {low} of the {len(columns)} columns, or group levels")
-    if not work.held and work.engine is Engine.MEMORY and _fits(replace(work, engine=Engine.DUCKDB), speed, room):
+        low, high = (middle, high) if fits(_keep_columns(work, middle)) else (low, middle - 1)
+    if fits(_keep_columns(work, low)):
+        found.append(f"keep about {low} of the {len(work.schema.columns)} columns, or group levels")
+    if not work.held and work.engine is Engine.MEMORY and fits(replace(work, engine=Engine.DUCKDB)):
         found.append("let another engine than memory count the rows where they are (--engine duckdb)")
     return f"What would fit: {'; '.join(found)}." if found else "Nothing smaller would fit; use a larger machine."
 
 
-def _fits(work: Work, speed: Speed, room: float) -> bool:
-    return estimate_cost(work, speed).memory <= room
-
-
-def _leave_triples(work: Work) -> Work:
-    levels = {name: column.n_levels for name, column in work.schema.columns.items()}
-    counted = [columns for columns in work.counted if len(columns) < 3]
-    cells = sum(math.prod(levels[name] for name in columns) for columns in counted)
-    return replace(work, counted=counted, tables=len(counted), cells=cells, search=Search.PAIRS)
+def _count_cells(schema: Schema, sets: Iterable[Sequence[str]]) -> int:
+    return sum(math.prod(schema.columns[name].n_levels for name in columns) for columns in sets)
 
 
 def _keep_columns(work: Work, kept: int) -> Work:
     """Return the work on the first columns only, all else in proportion."""
     names = list(work.schema.columns)[:kept]
     share = kept / len(work.schema.columns)
-    inside = set(names)
     schema = Schema(dataset="part", columns={name: work.schema.columns[name] for name in names})
-    counted = [columns for columns in work.counted if inside.issuperset(columns)] or [tuple(names)] * bool(work.counted)
-    order = max((len(columns) for columns in work.counted), default=2)
-    cells = (
-        math.prod(column.n_levels for column in schema.columns.values())
-        if work.search is Search.JOINT
-        else int(work.cells * share ** min(order, 3))
-    )
+    counted = [columns for columns in work.counted if {*columns} <= {*names}] or [tuple(names)] * bool(work.counted)
+    tables = share ** min(max((len(columns) for columns in work.counted), default=2), 3)
     return replace(
         work,
         schema=schema,
         counted=counted,
-        tables=int(work.tables * share ** min(order, 3)) + 1,
-        cells=cells,
+        tables=int(work.tables * tables) + 1,
+        cells=_count_cells(schema, [names]) if work.search is Search.JOINT else int(work.cells * tables),
         features=int(work.features * share),
     )
 
@@ -286,47 +267,35 @@ SECOND_ROUND = Fraction(3, 8)  # share of the budget that `measure` spends on wh
 TRIPLES_PER_COLUMN = 4  # three-way tables that its first rounds recommend, about, per column
 
 
-def work_of_reading(schema: Schema, *, held: bool = False) -> Work:
+def work_of_reading(schema: Schema) -> Work:
     """Return the size of a run whose questions are not known: what is certain is that its rows are read."""
-    return Work(schema, schema.nominal_rows or 0, [], 0, 0, 0, Search.PAIRS, 0, held=held)
+    return Work(schema, schema.nominal_rows or 0, [], 0, 0, 0, Search.PAIRS, 0)
 
 
 def work_of_run(
-    schema: Schema,
-    method: Method,
-    accounting: Filter,
-    settings: object,
-    knowledge: Knowledge,
-    *,
-    redraws: int = 0,
-    noise: NoiseKind = DEFAULT_NOISE,
-    held: bool = False,
+    schema: Schema, method: Method, accounting: Filter, settings: object, knowledge: Knowledge, *, redraws: int = 0
 ) -> Work:
     """Return the size of a run that follows no plan file: about, since its later questions follow from answers."""
     rows = schema.nominal_rows or 0
     names = tuple(schema.columns)
-    numeric = all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())
     if method.release is None or method.name not in METHODS:
-        return work_of_reading(schema, held=held)
+        return work_of_reading(schema)
     if isinstance(accounting, PureFilter):
-        cells = math.prod(column.n_levels for column in schema.columns.values())
-        return Work(schema, rows, [names], 1, cells, 0, Search.JOINT, redraws, noise, held)
+        return Work(schema, rows, [names], 1, _count_cells(schema, [names]), 0, Search.JOINT, redraws)
     mixed = releases_mixed(method.name, settings, schema, accounting.budget, knowledge)
-    if (numeric and not mixed) or method.name == "measure-notears":
-        degree = (settings.degree or 2) if isinstance(settings, MeasureFeaturesSettings) else 1
-        size = len(names) * degree + 1
-        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MATRIX, redraws, noise, held)
-    if mixed:
-        numbers = plain_numbers(schema)
+    numbers = plain_numbers(schema)
+    moments = (is_numeric(schema) and not mixed) or method.name == "measure-notears"
+    if moments or mixed:
         levels = sum(column.n_levels for name, column in schema.columns.items() if name not in numbers)
-        size = 1 + levels + 2 * len(numbers)  # two features of each number, about
-        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MIXED, redraws, noise, held)
+        degree = (settings.degree or 2) if isinstance(settings, MeasureFeaturesSettings) else 1
+        # of levels beside numbers there are about two features of each number
+        size = 1 + (len(names) * degree if moments else levels + 2 * len(numbers))
+        search = Search.MATRIX if moments else Search.MIXED
+        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, search, redraws)
     pairs = [pair for pair in combinations(names, 2) if not knowledge.excludes(*pair)]
     counted: list[tuple[str, ...]] = [*((name,) for name in names), *pairs]
-    sizes = {name: column.n_levels for name, column in schema.columns.items()}
-    cells = sum(math.prod(sizes[name] for name in columns) for columns in counted)
     triples = list(islice(combinations(names, 3), TRIPLES_PER_COLUMN * len(names)))
-    if pays_for_triples(schema, triples, SECOND_ROUND, [(accounting.budget, max(rows, 1))]):
-        cells += sum(math.prod(sizes[name] for name in columns) for columns in triples)
-        return Work(schema, rows, counted, len(counted), cells, 0, Search.TRIPLES, redraws, noise, held, True)
-    return Work(schema, rows, counted, len(counted), cells, 0, Search.PAIRS, redraws, noise, held, True)
+    triple = pays_for_triples(schema, triples, SECOND_ROUND, [(accounting.budget, max(rows, 1))])
+    cells = _count_cells(schema, [*counted, *(triples if triple else ())])
+    search = Search.TRIPLES if triple else Search.PAIRS
+    return Work(schema, rows, counted, len(counted), cells, 0, search, redraws, adaptive=True)

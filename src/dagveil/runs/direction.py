@@ -73,18 +73,11 @@ class Score(enum.Enum):
 class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the private direction.
 
-    Parameters
-    ----------
-    score
-        hsic or spearman.
-    regression
-        released: polynomials from a noisy table. ridge: kernel ridge regression on the rows, for hsic only.
-    bandwidth
-        Of all kernels, in half-widths of the bounds.
-    penalty
-        Of ridge regression. None takes a value from the number of rows.
-    rows
-        Rows that are used, at most. None takes all.
+    - `score`: hsic or spearman.
+    - `regression`: released: polynomials from a noisy table. ridge: kernel ridge regression on the rows, for hsic only.
+    - `bandwidth`: of all kernels, in half-widths of the bounds.
+    - `penalty`: of ridge regression. None takes a value from the number of rows.
+    - `rows`: rows that are used, at most. None takes all.
     """
 
     score: Score = Score.HSIC
@@ -97,19 +90,12 @@ class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Direction(SavedRecord, frozen=True):
     """Which of two columns looks like the cause, with the receipt of the run.
 
-    Parameters
-    ----------
-    cause, effect
-        The direction that was found; None if the model visibly fails.
-    confidence
-        How far to trust it, from ½ to `MODEL_ACCURACY`.
-    difference
-        Noisy score of dependence for columns[0] → columns[1], less that for the other way: below 0 if the former won;
-        None if it was not asked for.
-    noise_scale
-        Scale of the Laplace noise in it.
-    doubt
-        Why there is no direction.
+    - `cause`, `effect`: the direction that was found; None if the model visibly fails.
+    - `confidence`: how far to trust it, from ½ to `MODEL_ACCURACY`.
+    - `difference`: noisy score of dependence for columns[0] → columns[1], less that for the other way: below 0 if the
+      former won; None if it was not asked for.
+    - `noise_scale`: scale of the Laplace noise in it.
+    - `doubt`: why there is no direction.
     """
 
     format: Literal["dagveil-direction"]
@@ -143,17 +129,11 @@ def find_direction(
 ) -> Direction:
     """Find which of two numeric columns is the cause, under the additive noise model.
 
-    Parameters
-    ----------
-    source, schema, epsilon, delta, run
-        As in `dagveil.measure_source`. All noise is Laplace noise, so that delta is not used, and the receipt says 0.
-    x, y
-        Two numeric columns of the schema.
-    settings
-        How dependence is scored.
+    - `source`, `schema`, `epsilon`, `delta`, `run`: as in `dagveil.measure_source`. All noise is Laplace noise, so that
+      delta is not used, and the receipt says 0.
+    - `x`, `y`: two numeric columns of the schema.
+    - `settings`: how dependence is scored.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from dagveil.privacy.noise.kind import NoiseKind
     >>> x = np.linspace(-1, 1, 2000)
@@ -166,17 +146,20 @@ def find_direction(
     ('x', 0.63)
     """
     settings = settings or DirectionSettings()
-    _check_settings(settings)
+    if settings.score is Score.SPEARMAN and settings.regression is RegressionRule.RIDGE:
+        raise MethodError(
+            "spearman with ridge regression has no useful sensitivity: one record moves all residuals, and all ranks "
+            "with them; choose regression=released, or score=hsic"
+        )
+    if settings.penalty is not None and not 0.0 < settings.penalty < math.inf:
+        raise MethodError(f"the penalty is {settings.penalty:g}; choose a positive number")
     full = schema if isinstance(schema, Schema) else load_schema(schema)
-    _check_pair(full, x, y)
+    narrow = _narrow(full, x, y)
     rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))
     if rows.is_open:
         raise MethodError("a direction is found from rows, not from an open table; give the path, frame or array")
-    narrow = _narrow(full, x, y)
-    with open_run(rows, narrow, Budget.of(epsilon, delta), QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (
-        prepared,
-        curator,
-    ):
+    budget = Budget.of(epsilon, delta)
+    with open_run(rows, narrow, budget, QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
         found, doubt, plan = _compare(curator, x, y, settings, run.get("progress", silent))
     cause, effect, confidence = None, None, 0.5
     if found is not None and doubt is None:
@@ -215,18 +198,12 @@ def _compare(
         sd = math.sqrt(released.count_variance)
         stages.append(Stage("table for regressions", 1, BINS**2, float(TABLE_SHARE), sd, why))
         if not depends(released):
-            return (
-                None,
-                f"{x} and {y} do not visibly depend on each other, so neither is shown to be a cause",
-                (*stages,),
-            )
+            why = f"{x} and {y} do not visibly depend on each other, so neither is shown to be a cause"
+            return None, why, tuple(stages)
         ways = {(cause, effect): fails(released, functions, cause, effect) for cause, effect in ways}
         if all(ways.values()):
-            return (
-                None,
-                "residuals spread unevenly both ways, so neither is a function plus independent noise",
-                (*stages,),
-            )
+            why = "residuals spread unevenly both ways, so neither is a function plus independent noise"
+            return None, why, tuple(stages)
     progress("direction", 1, 2)
     epsilon = epsilon_for(curator.accounting, curator.accounting.remaining)
     label = f"{settings.score.value} both ways"
@@ -318,28 +295,26 @@ def _score_both_ways(rows: Floats, functions: ReleasedFunctions, settings: Direc
     return scores[0] - scores[1]
 
 
-def _check_settings(settings: DirectionSettings) -> None:
-    if settings.score is Score.SPEARMAN and settings.regression is RegressionRule.RIDGE:
-        raise MethodError(
-            "spearman with ridge regression has no useful sensitivity: one record moves all residuals, and all ranks "
-            "with them; choose regression=released, or score=hsic"
-        )
-    if settings.penalty is not None and not 0.0 < settings.penalty < math.inf:
-        raise MethodError(f"the penalty is {settings.penalty:g}; choose a positive number")
+def _narrow(schema: Schema, x: str, y: str) -> Schema:
+    """Return the schema of the two columns alone, counted in bins of equal width.
 
-
-def _check_pair(schema: Schema, x: str, y: str) -> None:
-    """Refuse columns that no additive noise model fits, and pairs whose direction is known."""
+    Columns that no additive noise model fits are refused, and pairs whose direction is known.
+    """
     if x == y:
         raise MethodError(f"both columns are {x!r}; name two different ones")
+    columns = {}
     for name in (x, y):
         if name not in schema.columns:
             raise MethodError(f"the schema has no column {name!r}; its columns are {', '.join(schema.columns)}")
-        if not isinstance(schema.columns[name], Numeric):
+        column = schema.columns[name]
+        if not isinstance(column, Numeric):
             raise MethodError(
                 f"column {name!r} is not numeric, and the additive noise model is about numbers; choose numeric "
                 "columns, or use `discover`"
             )
+        # a missing value takes its declared number, and so falls into that number's bin
+        number = column.missing_value
+        columns[name] = msgspec.structs.replace(column, bins=BINS, missing=number, center=None, spread=None)
     knowledge = schema_knowledge(schema)
     possible = [arc for arc in ((x, y), (y, x)) if knowledge.allows(*arc)]
     if len(possible) < 2:
@@ -348,18 +323,6 @@ def _check_pair(schema: Schema, x: str, y: str) -> None:
             f"the schema's background knowledge already answers this: {known} that it allows. Nothing was spent; take "
             "that knowledge out of the schema to ask the rows."
         )
-
-
-def _narrow(schema: Schema, x: str, y: str) -> Schema:
-    """Return the schema of the two columns alone, counted in bins of equal width."""
-    columns = {}
-    for name in (x, y):
-        column = schema.columns[name]
-        if isinstance(column, Numeric):
-            # a missing value takes its declared number, and so falls into that number's bin
-            columns[name] = msgspec.structs.replace(
-                column, bins=BINS, missing=column.missing_value, center=None, spread=None
-            )
     return schema.narrow(columns)
 
 

@@ -20,9 +20,8 @@ from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
 from dagveil.runs import result as results
-from dagveil.runs.probabilities import describe_shares
 from dagveil.runs.run import RunOptions, check_reviewed, open_run
-from dagveil.runs.search import check_search, search_evidence
+from dagveil.runs.search import check_search, describe_shares, search_evidence
 from dagveil.runs.summary import describe_knowledge
 from dagveil.search.confidence import Shares
 from dagveil.search.settings import SearchSettings
@@ -42,33 +41,20 @@ def measure_source(
     redraws: int = 0,
     **run: Unpack[RunOptions],
 ) -> Evidence:
-    """Release evidence about a table.
+    """Release evidence about a table: tables or moments, with their receipt.
 
-    Parameters
-    ----------
-    source
-        A path, frame or array; see `dagveil.data.reading`. Also a folder or a pattern of files, a `DatabaseTable`, a
-        frame of Spark; and what `choose_engine` gives. A table that was opened with this very schema is taken as it is.
-    schema
-        Levels, bounds and public facts; or the path of a schema.toml.
-    epsilon, delta
-        Budget of this run.
-    method
-        A method that releases evidence: `measure`, `lap-mech` or `priv-pc-star`. Or "auto", which lets public facts
-        choose; or what `choose_method` chose before.
-    options
-        Settings of the method, by name.
-    knowledge
-        Background knowledge; None takes the schema's.
-    redraws
-        Those of the search that is to follow: a run that would not fit into memory is refused before it spends.
-    run
-        Ledger, noise, engine, recovery and whatever else every run takes: `RunOptions`.
-
-    Returns
-    -------
-    Evidence
-        Released tables or moments with their receipt.
+    - `source`: a path, frame or array; see `dagveil.data.reading`. Also a folder or a pattern of files, a
+      `DatabaseTable`, a frame of Spark; and what `choose_engine` gives. A table that was opened with this very schema
+      is taken as it is.
+    - `schema`: levels, bounds and public facts; or the path of a schema.toml.
+    - `epsilon`, `delta`: budget of this run.
+    - `method`: a method that releases evidence: `measure`, `lap-mech` or `priv-pc-star`. Or "auto", which lets public
+      facts choose; or what `choose_method` chose before.
+    - `options`: settings of the method, by name.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `redraws`: those of the search that is to follow: a run that would not fit into memory is refused before it
+      spends.
+    - `run`: ledger, noise, engine, recovery and whatever else every run takes: `RunOptions`.
     """
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     chosen, choice = _resolve_method(
@@ -110,22 +96,13 @@ def discover(
 
     Parameters beyond those of `measure_source` and `search_evidence`:
 
-    Parameters
-    ----------
-    source, schema, epsilon, delta, knowledge, run
-        As in `measure_source`.
-    method
-        Name of a method; `dagveil methods` lists them. Or as in `measure_source`; with `settings`, "auto" chooses among
-        methods that release evidence.
-    calibration
-        Sound; or as the paper prints it, or as its authors' program has it: these claim nothing.
-    options
-        Settings of the method, by name.
-    settings
-        Of the search over evidence; for methods that release evidence only.
+    - `source`, `schema`, `epsilon`, `delta`, `knowledge`, `run`: as in `measure_source`.
+    - `method`: name of a method; `dagveil methods` lists them. Or as in `measure_source`; with `settings`, "auto"
+      chooses among methods that release evidence.
+    - `calibration`: sound; or as the paper prints it, or as its authors' program has it: these claim nothing.
+    - `options`: settings of the method, by name.
+    - `settings`: of the search over evidence; for methods that release evidence only.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from dagveil.data.column import Boolean
     >>> from dagveil.privacy.noise.kind import NoiseKind
@@ -163,37 +140,22 @@ def discover(
     read = read_settings(chosen, calibration, options)
     if calibration is not Calibration.SOUND:
         require_reading(chosen, calibration).check(schema, read)
-    return _ask(source, schema, Budget.of(epsilon, delta), chosen, calibration, read, knowledge, choice, run)
-
-
-def _ask(
-    source: Any,
-    schema: Schema,
-    budget: Budget,
-    method: Method,
-    calibration: Calibration,
-    settings: msgspec.Struct,
-    knowledge: Knowledge | None,
-    choice: Choice | None,
-    run: RunOptions,
-) -> results.Result:
-    """Run a method that asks adaptively, or any method as published."""
-    progress = run.get("progress", silent)
-    with open_run(
-        *(source, schema, budget, method, settings), knowledge=knowledge, calibration=calibration, run=run
-    ) as (prepared, curator):
+    # a method that asks adaptively, or any method as published
+    progress, budget = run.get("progress", silent), Budget.of(epsilon, delta)
+    asking = (source, schema, budget, chosen, read)
+    with open_run(*asking, knowledge=knowledge, calibration=calibration, run=run) as (prepared, curator):
         if calibration is not Calibration.SOUND:
-            reading = require_reading(method, calibration)
-            table = curator.open_as_published(f"{method.name}: {reading.flaw}.")
+            reading = require_reading(chosen, calibration)
+            table = curator.open_as_published(f"{chosen.name}: {reading.flaw}.")
             access = PublishedAccess(table, np.random.default_rng(run.get("seed")))
-            asked = reading.publish(access, budget, prepared.knowledge, settings, progress)
-        elif method.ask is not None:
-            asked = method.ask(curator, prepared.knowledge, settings, progress)
+            asked = reading.publish(access, budget, prepared.knowledge, read, progress)
+        elif chosen.ask is not None:
+            asked = chosen.ask(curator, prepared.knowledge, read, progress)
         else:
-            raise MethodError(f"{method.name} has no {calibration.value} calibration")
+            raise MethodError(f"{chosen.name} has no {calibration.value} calibration")
     return results.Result(
         **results.head("dagveil-result", results.RESULT_VERSION),
-        method=results.MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(settings))),
+        method=results.MethodUsed(chosen.name, calibration.value, msgspec.json.decode(msgspec.json.encode(read))),
         graph=results.assemble_graph(asked.graph, Shares.none(), prepared.knowledge),
         near_misses=(),
         confidence=results.Confidence(0, *describe_shares("nothing was released that could be drawn again")),

@@ -12,7 +12,6 @@ from typing import Any, Final, Unpack
 import msgspec
 import numpy as np
 
-from dagveil.curator import Curator
 from dagveil.data.schema import Schema, load_schema
 from dagveil.effects import answer as answers
 from dagveil.effects.answer import Effect
@@ -47,8 +46,7 @@ def load_discovery(place: str | Path, elsewhere: str | Path | None = None) -> tu
 
     `elsewhere` names the evidence; None takes evidence.json beside the result, if there is one.
     """
-    path = Path(place)
-    path = path / "result.json" if path.is_dir() else path
+    path = Path(place) / "result.json" if Path(place).is_dir() else Path(place)
     result = load_result(path)
     source = path.with_name("evidence.json") if elsewhere is None else Path(elsewhere)
     if elsewhere is None and not source.exists():
@@ -85,27 +83,17 @@ def effect(
 ) -> Effect:
     """Say what changing one column does to another, from a result and its evidence: free, without the rows.
 
-    Parameters
-    ----------
-    result
-        A result, the folder of `dagveil discover`, or its result.json.
-    cause, effect
-        Two columns.
-    evidence
-        What the result was found in; None takes evidence.json beside a result that is read from a file.
-    adjust
-        Columns to adjust for; refused where the graph says that they do not identify the effect. None takes those that
-        tell it best, for every possible parent set of the cause.
-    graph
-        A graph in place of the result's, such as one that is known. A `Dag` leaves one reading.
-    knowledge
-        Background knowledge that directs edges of the graph.
-    redraws
-        How often graph and effect are drawn again, for an interval that counts how the graph was chosen.
-    width
-        A wanted width of the interval: the answer says which ε would give it, if the tables were released for it.
-    progress
-        Told what is being done.
+    - `result`: a result, the folder of `dagveil discover`, or its result.json.
+    - `cause`, `effect`: two columns.
+    - `evidence`: what the result was found in; None takes evidence.json beside a result that is read from a file.
+    - `adjust`: columns to adjust for; refused where the graph says that they do not identify the effect. None takes
+      those that tell it best, for every possible parent set of the cause.
+    - `graph`: a graph in place of the result's, such as one that is known. A `Dag` leaves one reading.
+    - `knowledge`: background knowledge that directs edges of the graph.
+    - `redraws`: how often graph and effect are drawn again, for an interval that counts how the graph was chosen.
+    - `width`: a wanted width of the interval: the answer says which ε would give it, if the tables were released for
+      it.
+    - `progress`: told what is being done.
     """
     result, evidence = _load_both(result, evidence)
     if evidence is None:
@@ -229,48 +217,37 @@ class _Question:
 
     def offer(self, found: Effect, releases: Sequence[Any], width: float | None) -> Effect:
         """Add what would have to be released for an answer, or for one of the wanted width."""
-        forms = {one.form for one in found.possible}
-        hidden = any(one.form in ("table", "additive") and answers.pick_main(one, found.main) is None
-                     for one in found.possible)  # fmt: skip
-        if width is None and not hidden and forms <= {"table", "linear", "nothing"}:
+        chosen = [(one.form, answers.pick_main(one, found.main)) for one in found.possible]
+        hidden = any(form in ("table", "additive") and estimate is None for form, estimate in chosen)
+        if width is None and not hidden and {form for form, _ in chosen} <= {"table", "linear", "nothing"}:
             return found
         sets = self.sets()
         if not sets:
             return found
         names = tuple(sorted({self.cause, self.effect}.union(*sets)))
-        if self.is_linear(releases) or is_numeric(narrow_schema(self.schema, names)):
-            wanted = Wanted(None, 0.0, None)
-            if width is not None:
-                worst = max((answers.pick_main(one, found.main) for one in found.possible), key=_sampling, default=None)
-                sampling = None if worst is None else worst.sampling_sd**2
-                wanted = epsilon_for_slope(self.schema, names, self.cause, self.effect, width, DEFAULT_DELTA, sampling)
-            release = answers.Release((names,), width, wanted.epsilon, wanted.reason)
-            return msgspec.structs.replace(found, release=release)
         estimator = EffectEstimator(self.schema, releases)
-        tables = choose_tables(self.schema, Budget.of(1, 0), self.cause, self.effect, sets)
         wanted = Wanted(None, 0.0, None)
-        if width is not None:
-            expected = None if estimator.parts.of(()) is None else estimator.parts.table
-            wanted = epsilon_for_width(self.schema, self.cause, self.effect, sets, width, 0, expected)
+        if estimator.main_contrast(self.cause, self.effect).level == "" or is_numeric(_narrow(self.schema, names)):
+            tables: tuple[tuple[str, ...], ...] = (names,)
+            if width is not None:
+                deviations = [estimate.sampling_sd for _, estimate in chosen if estimate is not None]
+                sampling = max(deviations) ** 2 if deviations else None
+                wanted = epsilon_for_slope(self.schema, names, self.cause, self.effect, width, DEFAULT_DELTA, sampling)
+        else:
+            tables = choose_tables(self.schema, Budget.of(1, 0), self.cause, self.effect, sets)
+            if width is not None:
+                expected = None if estimator.parts.of(()) is None else estimator.parts.table
+                wanted = epsilon_for_width(self.schema, self.cause, self.effect, sets, width, 0, expected)
         return msgspec.structs.replace(found, release=answers.Release(tables, width, wanted.epsilon, wanted.reason))
 
     def sets(self) -> list[frozenset[str]]:
         """Return, for each reading in which something happens, the adjustment set with the smallest table."""
-        levels = {name: column.n_levels for name, column in self.schema.columns.items()}
 
         def cells(one: frozenset[str]) -> int:
-            return math.prod(levels[name] for name in one)
+            return math.prod(self.schema.columns[name].n_levels for name in one)
 
-        found = [
-            min(one.adjustment, key=cells)
-            for one in self.readings
-            if one.adjustment is not None and one.why_nothing is None
-        ]
-        return list(dict.fromkeys(found))
-
-    def is_linear(self, releases: Sequence[Any]) -> bool:
-        """Tell whether these releases answer by a slope."""
-        return EffectEstimator(self.schema, releases).main_contrast(self.cause, self.effect).level == ""
+        happening = (one.adjustment for one in self.readings if one.why_nothing is None)
+        return list(dict.fromkeys(min(sets, key=cells) for sets in happening if sets is not None))
 
     def _settles(self) -> tuple[str, ...]:
         if len(self.readings) < 2:
@@ -311,14 +288,9 @@ def _search_settings(result: Result) -> SearchSettings:
         return SearchSettings()
 
 
-def narrow_schema(schema: Schema, names: Collection[str]) -> Schema:
-    """Return the schema of these columns alone."""
-    columns = {name: column for name, column in schema.columns.items() if name in names}
-    return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
-
-
-def _sampling(estimate: answers.Estimate | None) -> float:
-    return -1.0 if estimate is None else estimate.sampling_sd
+def _narrow(schema: Schema, names: Collection[str]) -> Schema:
+    """Return the schema of these columns alone, in its own order."""
+    return schema.narrow({name: column for name, column in schema.columns.items() if name in names})
 
 
 def epsilon_for_slope(
@@ -370,10 +342,7 @@ def epsilon_for_slope(
 class EffectSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is released for one effect.
 
-    Parameters
-    ----------
-    tables
-        Sets of columns whose tables are counted; empty if second moments of all columns are summed.
+    - `tables`: sets of columns whose tables are counted; empty if second moments of all columns are summed.
     """
 
     tables: tuple[tuple[str, ...], ...] = ()
@@ -397,19 +366,13 @@ def measure_effect(
     """Release exactly the tables that an effect needs, and estimate it with them and with what is known already.
 
     Which tables these are follows from the graph of a result, which is public. A few tables get Laplace noise and no
-    delta, many get Gaussian noise, whichever is less.
+    delta, many get Gaussian noise, whichever is less. The answer has the receipt of this run; what was released comes
+    with it, to search or ask again for free.
 
-    Parameters
-    ----------
-    source, schema, epsilon, delta, run
-        As in `dagveil.measure_source`; the schema is the one that the result was found with.
-    result, cause, effect, evidence, adjust, graph, knowledge
-        As in `dagveil.effect`; a result without evidence will do.
-
-    Returns
-    -------
-    Effect, Evidence
-        The answer with the receipt of this run; and what was released, to search or ask again for free.
+    - `source`, `schema`, `epsilon`, `delta`, `run`: as in `dagveil.measure_source`; the schema is the one that the
+      result was found with.
+    - `result`, `cause`, `effect`, `evidence`, `adjust`, `graph`, `knowledge`: as in `dagveil.effect`; a result without
+      evidence will do.
     """
     full = schema if isinstance(schema, Schema) else load_schema(schema)
     result, evidence = _load_both(result, evidence)
@@ -425,13 +388,23 @@ def measure_effect(
         raise MethodError(f"by this graph {cause} does nothing to {effect} ({why}), so nothing needs to be measured")
     budget = Budget.of(epsilon, delta)
     names = {cause, effect}.union(*sets)
-    narrow = narrow_schema(full, names)
+    narrow = _narrow(full, names)
     old = () if evidence is None else evidence.releases
     # tables that are there already are joined by a table, and moments by moments
     linear = is_numeric(narrow) and bool(EffectEstimator(full, old).parts.missing((cause, effect)))
     settings = EffectSettings(tables=() if linear else choose_tables(full, budget, cause, effect, sets))
+    progress = run.get("progress", silent)
     with open_run(source, narrow, budget, QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
-        measured = _release(curator, settings, run.get("progress", silent))
+        if linear:
+            measured = measure(curator, NO_KNOWLEDGE, progress)
+        else:
+            stage = "tables of an effect"
+            progress("measuring tables", 0, 1)
+            tables = curator.count_tables(settings.tables, Fraction(1), stage)
+            progress("measuring tables", 1, 1)
+            cells, sd = sum(len(table.values) for table in tables), math.sqrt(tables[0].count_variance)
+            plan = (Stage(stage, len(tables), cells, 1.0, sd, "exactly what the effect needs"),)
+            measured = Measured(tables, plan, ())
     released = Evidence(
         **head("dagveil-evidence", EVIDENCE_VERSION),
         method=QUESTION.name,
@@ -443,18 +416,6 @@ def measure_effect(
     )
     found = question.answer((*old, *measured.releases))
     return msgspec.structs.replace(found, receipt=released.receipt), released
-
-
-def _release(curator: Curator, settings: EffectSettings, progress: Progress) -> Measured:
-    if not settings.tables:
-        return measure(curator, NO_KNOWLEDGE, progress)
-    progress("measuring tables", 0, 1)
-    released = curator.count_tables(settings.tables, Fraction(1), "tables of an effect")
-    progress("measuring tables", 1, 1)
-    cells = sum(len(table.values) for table in released)
-    sd = math.sqrt(released[0].count_variance)
-    stage = Stage("tables of an effect", len(released), cells, 1.0, sd, "exactly what the effect needs")
-    return Measured(released, (stage,), ())
 
 
 def _accounting(budget: Budget, schema: Schema, settings: EffectSettings, knowledge: Knowledge) -> Filter:

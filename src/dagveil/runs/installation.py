@@ -83,20 +83,21 @@ class Installation(msgspec.Struct, frozen=True):
 def check_installation(ledger: str | Path | None = None) -> Installation:
     """Look at what is installed and which parts answer. No table is read, no ledger made, nothing sent elsewhere.
 
-    Parameters
-    ----------
-    ledger
-        The ledger to look at; None takes the default one.
+    - `ledger`: the ledger to look at; None takes the default one.
     """
+    clone = "run pip install ./bench in a clone. For studies and measurements"
     return Installation(
         program=(
             Finding("dagveil", "ok", f"{__version__}, in {Path(__file__).parents[1]}"),
             Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}"),
             Finding("system", "ok", platform.platform()),
-            _look_for_bench(),
+            _look_for("dagveil-bench", "missing", clone, "dagveil bench"),
             *_list_plugins(),
         ),
-        packages=tuple(_look_for(name) for name in required_packages(DISTRIBUTION)),
+        packages=tuple(
+            _look_for(name, "failed", f"not installed; run pip install {name}")
+            for name in required_packages(DISTRIBUTION)
+        ),
         extras=tuple(_look_for_extra(extra, purpose) for extra, purpose in EXTRAS.items()),
         engines=(
             _try("exact noise", lambda: _draw(NoiseKind.EXACT)),
@@ -119,13 +120,8 @@ def required_packages(distribution: str, extra: str | None = None) -> tuple[str,
         lines = importlib.metadata.requires(distribution) or []
     except importlib.metadata.PackageNotFoundError:
         return ()
-    found = []
-    for line in lines:
-        marker = _EXTRA.search(line)
-        name = _NAME.match(line)
-        if name is not None and (marker.group(1) if marker else None) == extra:
-            found.append(name.group())
-    return tuple(dict.fromkeys(found))
+    named = ((_NAME.match(line), _EXTRA.search(line)) for line in lines)
+    return tuple(dict.fromkeys(name[0] for name, marker in named if name and (marker[1] if marker else None) == extra))
 
 
 def installed_version(package: str) -> str | None:
@@ -136,11 +132,10 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _look_for(package: str) -> Finding:
+def _look_for(package: str, state: str, remedy: str, subject: str | None = None) -> Finding:
     version = installed_version(package)
-    if version is None:
-        return Finding(package, "failed", f"not installed; run pip install {package}")
-    return Finding(package, "ok", version)
+    said = (state, remedy) if version is None else ("ok", version)
+    return Finding(subject or package, *said)
 
 
 def _look_for_extra(extra: str, purpose: str) -> Finding:
@@ -151,13 +146,6 @@ def _look_for_extra(extra: str, purpose: str) -> Finding:
         return Finding(extra, "missing", f"{lacks}run pip install 'dagveil[{extra}]'. For {purpose}")
     versions = ", ".join(f"{name} {installed_version(name)}" for name in needed)
     return Finding(extra, "ok", f"{versions}. For {purpose}")
-
-
-def _look_for_bench() -> Finding:
-    version = installed_version("dagveil-bench")
-    if version is None:
-        return Finding("dagveil bench", "missing", "run pip install ./bench in a clone. For studies and measurements")
-    return Finding("dagveil bench", "ok", version)
 
 
 def _list_plugins() -> Iterator[Finding]:

@@ -6,7 +6,6 @@ import enum
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,9 +19,10 @@ from dagveil._version import __version__
 from dagveil.data.column import Column, Numeric, marks_missing
 from dagveil.errors import BudgetError, DataError, MethodError
 from dagveil.evidence.questions import Independence
+from dagveil.evidence.scores import EvidenceScore
 from dagveil.files import SavedRecord
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.pag import Edge, MixedGraph
 from dagveil.local.law import round_counts, update_reports
 from dagveil.local.linear_reports import LinearReportEvidence, report_score
@@ -52,17 +52,6 @@ REPORT_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3)
 MEANING = (
     "share of redraws of the reports, with replacement, in which the edge returned; not a probability that the edge is "
     "true"
-)
-
-BLIND = (
-    "BLIND: the tests took reports for records and ignored the channel. Their levels are wrong: randomised columns no "
-    "longer separate others, so edges appear that do not exist. For comparison only; leave --blind out."
-)
-
-
-UPDATED = (
-    "What was searched is the likeliest law behind the reports, as if records had that law. It is less certain than as "
-    "many records are, and tests do not know that: they join too many columns. For comparison with what is published."
 )
 
 
@@ -112,24 +101,14 @@ def discover_reports(
 ) -> results.Result:
     """Discover the causal graph behind randomised reports. It costs nothing: every report has been paid for.
 
-    Parameters
-    ----------
-    reports
-        A collector's store, a file of labels, or a table of labels; see `read_reports`.
-    protocol
-        With which they were randomised, or its path.
-    settings
-        Thresholds and rules; None takes the defaults for reports.
-    algorithm
-        How the graph is found. MMHC and MCMC take no background knowledge.
-    tests
-        How independence is tested, and what scores are computed from.
-    sight
-        What the algorithm takes reports for.
-    knowledge
-        Background knowledge; None takes the schema's.
-    progress
-        Told what is being done.
+    - `reports`: a collector's store, a file of labels, or a table of labels; see `read_reports`.
+    - `protocol`: with which they were randomised, or its path.
+    - `settings`: thresholds and rules; None takes the defaults for reports.
+    - `algorithm`: how the graph is found. MMHC and MCMC take no background knowledge.
+    - `tests`: how independence is tested, and what scores are computed from.
+    - `sight`: what the algorithm takes reports for.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `progress`: told what is being done.
     """
     settings, tests, sight = settings or SearchSettings(), ReportTests(tests), Sight(sight)
     algorithm = Algorithm(algorithm)
@@ -141,9 +120,7 @@ def discover_reports(
         raise MethodError("the graph that allows for hidden causes behind reports is FCI's; call find_report_pag")
     if settings.search is not None:
         raise MethodError("reports are searched by an algorithm; give that, and leave search out")
-    own = schema_knowledge(protocol.schema)
-    replaced = knowledge is not None and knowledge != own
-    knowledge = own if knowledge is None else knowledge
+    knowledge = schema_knowledge(protocol.schema) if knowledge is None else knowledge
     knowledge.check(protocol.names)
     if algorithm not in (Algorithm.PC, Algorithm.GES):
         refuse_knowledge(algorithm, knowledge)
@@ -154,9 +131,15 @@ def discover_reports(
 
     def search_at(levels: SkeletonSettings) -> Callable[[Independence], Cpdag]:
         if algorithm is Algorithm.MMHC:
-            return partial(_climb_reports, levels)
+            climbing = MmhcSettings(levels.conditional_level, min(levels.largest_order, 2))
+            return lambda tests: search_max_min(tests, _score(tests), climbing).cpdag()
         if algorithm is Algorithm.MCMC:
-            return partial(_sample_reports, levels)
+
+            def sample(tests: Independence) -> Cpdag:
+                within = find_skeleton(tests, levels, NO_KNOWLEDGE).adjacency
+                return sample_orders(_score(tests), within, np.random.default_rng(SEED), CHAINS).best.cpdag()
+
+            return sample
         rule = SearchRule.TESTS if algorithm is Algorithm.PC else SearchRule.SCORE
         return search_by(protocol.names, settings, rule, knowledge, levels, _search_reports)
 
@@ -169,19 +152,14 @@ def discover_reports(
         variations = vary_levels(found, skeleton_settings, lambda levels: search_at(levels)(evidence), progress)
     progress("searching", 1, 1)
     drawn, misses = results.assemble_graph(graph, shares, knowledge), results.near_misses(graph, shares, found)
-    findings = _describe_reports(protocol, sight, len(collected.codes))
-    if replaced:
-        findings.append("The search used this background knowledge in place of the schema's; it is public.")
+    searched = _list_settings(settings, skeleton_settings, tests)
     return results.Result(
         **results.head("dagveil-result", results.RESULT_VERSION),
-        method=_name_method(protocol, algorithm.value, sight, settings, skeleton_settings, tests),
+        **_describe_run(protocol, collected, sight, algorithm.value, searched, knowledge),
         graph=drawn,
         near_misses=misses,
         confidence=results.Confidence(shares.redraws, MEANING),
-        schema=results.summarise(protocol.schema),
         plan=(),
-        findings=(*findings, *describe_knowledge(knowledge)),
-        receipt=local_receipt(protocol, collected, knowledge),
         variations=variations,
         false_edges=false_edges,
         summary=describe_solidity(drawn, misses, false_edges, None),
@@ -245,13 +223,10 @@ def find_report_pag(
     confidence = [shares.of_pair(frozenset((edge.first, edge.second))) for edge in edges]
     return ReportPag(
         **results.head("dagveil-pag", 1),
-        method=_name_method(protocol, Algorithm.FCI.value, sight, settings, levels, tests),
+        **_describe_run(protocol, collected, sight, Algorithm.FCI.value, _list_settings(settings, levels, tests)),
         nodes=protocol.names,
         edges=edges,
         confidence=tuple(share for share in confidence if share is not None),
-        schema=results.summarise(protocol.schema),
-        findings=tuple(_describe_reports(protocol, sight, len(collected.codes))),
-        receipt=local_receipt(protocol, collected, Knowledge.none()),
     )
 
 
@@ -288,15 +263,10 @@ def direct_report_pairs(
 ) -> ReportDirections:
     """Tell for each pair of columns which one a rule takes for the cause. It costs nothing.
 
-    Parameters
-    ----------
-    reports, protocol, progress
-        As for `discover_reports`.
-    rule
-        How directions are found.
-    sight
-        UPDATED reads the law of a pair that the iterative Bayesian update finds, BLIND the reports themselves. Rules
-        read records, so there is no other way to know the channel.
+    - `reports`, `protocol`, `progress`: as for `discover_reports`.
+    - `rule`: how directions are found.
+    - `sight`: UPDATED reads the law of a pair that the iterative Bayesian update finds, BLIND the reports themselves.
+      Rules read records, so there is no other way to know the channel.
     """
     rule, sight = PairRule(rule), Sight(sight)
     if sight is Sight.AWARE:
@@ -324,41 +294,33 @@ def direct_report_pairs(
     progress("comparing pairs", len(places), len(places))
     return ReportDirections(
         **results.head("dagveil-directions", 1),
-        method=_name_method(protocol, rule.value, sight),
+        **_describe_run(protocol, collected, sight, rule.value, {}),
         pairs=tuple(found),
-        schema=results.summarise(protocol.schema),
-        findings=tuple(_describe_reports(protocol, sight, len(collected.codes))),
-        receipt=local_receipt(protocol, collected, Knowledge.none()),
     )
 
 
 def refuse_knowledge(algorithm: Algorithm, knowledge: Knowledge) -> None:
     """Refuse background knowledge where an algorithm cannot read it."""
-    if knowledge != Knowledge.none():
+    if knowledge != NO_KNOWLEDGE:
         raise MethodError(
             f"{algorithm.value} takes no background knowledge; choose pc or ges, or leave the knowledge out of schema "
             "and command"
         )
 
 
-def choose_undo(protocol: Protocol, sight: Sight) -> Undo:
-    """Return how the tests undo the channel; nothing is undone of what is taken for records."""
-    if sight is not Sight.AWARE:
-        return Undo(tuple(np.eye(k) for k in protocol.levels))
+def report_evidence(
+    collected: Collected, protocol: Protocol, sight: Sight, tests: ReportTests
+) -> ReportEvidence | LinearReportEvidence:
+    """Return tests on reports, or on the updated law behind them."""
     try:
-        return protocol.channel.undo()
+        # nothing is undone of what is taken for records
+        aware = sight is Sight.AWARE
+        undo = protocol.channel.undo() if aware else Undo(tuple(np.eye(k) for k in protocol.levels))
     except BudgetError as error:
         raise MethodError(
             f"{error}. Collect with another protocol, or search the updated law (--by ibu); --blind ignores the "
             "channel, for comparison"
         ) from None
-
-
-def report_evidence(
-    collected: Collected, protocol: Protocol, sight: Sight, tests: ReportTests
-) -> ReportEvidence | LinearReportEvidence:
-    """Return tests on reports, or on the updated law behind them."""
-    undo = choose_undo(protocol, sight)
     if not len(collected.codes):
         raise DataError("there are no reports; collect some first")
     reports = Reports.of(collected.codes)
@@ -401,7 +363,7 @@ def local_receipt(protocol: Protocol, collected: Collected, knowledge: Knowledge
         f"the protocol ({protocol.mechanism.value}, {protocol.form.value}) with all its probabilities",
         f"the number of reports, {len(collected.codes)}",
     ]
-    if knowledge != Knowledge.none():
+    if knowledge != NO_KNOWLEDGE:
         facts.append("the background knowledge (tiers, forbidden and required edges)")
     warnings = [] if collected.private else [SEEDED]
     if not schema.reviewed:
@@ -427,44 +389,54 @@ def local_receipt(protocol: Protocol, collected: Collected, knowledge: Knowledge
     )
 
 
+def _score(tests: Independence) -> EvidenceScore:
+    assert isinstance(tests, ReportEvidence | LinearReportEvidence)
+    return report_score(tests)
+
+
 def _search_reports(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
-    assert isinstance(tests, ReportEvidence | LinearReportEvidence)
-    return greedy_equivalence_search(report_score(tests), tests.columns, knowledge)
+    return greedy_equivalence_search(_score(tests), tests.columns, knowledge)
 
 
-def _climb_reports(levels: SkeletonSettings, tests: Independence) -> Cpdag:
-    assert isinstance(tests, ReportEvidence | LinearReportEvidence)
-    settings = MmhcSettings(levels.conditional_level, min(levels.largest_order, 2))
-    return search_max_min(tests, report_score(tests), settings).cpdag()
+BLIND = (
+    "BLIND: the tests took reports for records and ignored the channel. Their levels are wrong: randomised columns no "
+    "longer separate others, so edges appear that do not exist. For comparison only; leave --blind out."
+)
+UPDATED = (
+    "What was searched is the likeliest law behind the reports, as if records had that law. It is less certain than as "
+    "many records are, and tests do not know that: they join too many columns. For comparison with what is published."
+)
 
 
-def _sample_reports(levels: SkeletonSettings, tests: Independence) -> Cpdag:
-    assert isinstance(tests, ReportEvidence | LinearReportEvidence)
-    within = find_skeleton(tests, levels, Knowledge.none()).adjacency
-    return sample_orders(report_score(tests), within, np.random.default_rng(SEED), CHAINS).best.cpdag()
+def _list_settings(settings: SearchSettings, levels: SkeletonSettings, tests: ReportTests) -> dict[str, Any]:
+    used = {**msgspec.to_builtins(levels), "arrows": settings.arrows.value, "redraws": settings.redraws}
+    return {**used, "tests": tests.value}
 
 
-def _name_method(
+def _describe_run(
     protocol: Protocol,
-    algorithm: str,
+    collected: Collected,
     sight: Sight,
-    settings: SearchSettings | None = None,
-    levels: SkeletonSettings | None = None,
-    tests: ReportTests | None = None,
-) -> results.MethodUsed:
+    algorithm: str,
+    searched: dict[str, Any],
+    knowledge: Knowledge | None = None,
+) -> dict[str, Any]:
+    """Return what each kind of result says alike: method, schema, findings and receipt."""
+    law = {"mechanism": protocol.mechanism.value, "form": protocol.form.value}
     channel = {Sight.AWARE: "known", Sight.UPDATED: "undone by IBU", Sight.BLIND: "ignored"}[sight]
-    used: dict[str, Any] = {"algorithm": algorithm, "channel": channel}
-    if settings is not None and levels is not None and tests is not None:
-        used |= {**msgspec.to_builtins(levels), "arrows": settings.arrows.value, "redraws": settings.redraws}
-        used["tests"] = tests.value
-    used |= {"mechanism": protocol.mechanism.value, "form": protocol.form.value, "protocol": protocol.digest()}
-    return results.MethodUsed("local, blind" if sight is Sight.BLIND else "local", Calibration.SOUND.value, used)
-
-
-def _describe_reports(protocol: Protocol, sight: Sight, n_reports: int) -> list[str]:
-    told = {Sight.AWARE: [], Sight.UPDATED: [UPDATED], Sight.BLIND: [BLIND]}[sight]
-    return [
-        *told,
-        f"{n_reports} reports, {protocol.mechanism.value} noise, {protocol.form.value}: a report is the true record "
-        f"with probability {protocol.channel.truth():.3g}.",
-    ]
+    used = {"algorithm": algorithm, "channel": channel, **searched, **law, "protocol": protocol.digest()}
+    findings = {Sight.AWARE: [], Sight.UPDATED: [UPDATED], Sight.BLIND: [BLIND]}[sight]
+    findings.append(
+        f"{len(collected.codes)} reports, {law['mechanism']} noise, {law['form']}: a report is the true record with "
+        f"probability {protocol.channel.truth():.3g}."
+    )
+    if knowledge is not None and knowledge != schema_knowledge(protocol.schema):
+        findings.append("The search used this background knowledge in place of the schema's; it is public.")
+    knowledge = knowledge or NO_KNOWLEDGE
+    name = "local, blind" if sight is Sight.BLIND else "local"
+    return {
+        "method": results.MethodUsed(name, Calibration.SOUND.value, used),
+        "schema": results.summarise(protocol.schema),
+        "findings": (*findings, *describe_knowledge(knowledge)),
+        "receipt": local_receipt(protocol, collected, knowledge),
+    }

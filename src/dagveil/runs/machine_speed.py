@@ -9,12 +9,12 @@ import os
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
@@ -35,7 +35,6 @@ SPEED_VERSION = 2  # version of the file; others are ignored and the shipped con
 SEARCH_GROWTH = 1.7
 _TRIES = 3
 _LEVELS = 3
-_KERNEL_COLUMNS = 10
 _NAMES = tuple("abcdefghij")
 
 
@@ -107,21 +106,24 @@ def measure_speed() -> Speed:
     numbers = rng.normal(size=(10, 20_000))
     block = rng.normal(size=(200, 4096))
     keys = rng.integers(0, 2**40, rows)
+    eight, shape = list(codes.values())[:8], (_LEVELS,) * 8
+    width = len(numbers)
+    plan = MomentPlan(_NAMES, (0.0,) * width, (1.0,) * width, 4.0 * width, 1.0, 10)
     search = _search_seconds()
     return Speed(
         start=Speed().start,
         read_cell=_read_seconds(rng),
         read_number=_read_seconds(rng, numeric=True),
-        row_cell=_seconds(lambda: shrink_rows(weighted, levels)) / (rows * _KERNEL_COLUMNS),
+        row_cell=_seconds(lambda: shrink_rows(weighted, levels)) / (rows * len(_NAMES)),
         row=_seconds(lambda: np.sort(keys)) / rows,
-        count_cell=_seconds(lambda: _count(list(codes.values())[:8])) / (rows * 8),
+        count_cell=_seconds(lambda: np.bincount(mix_codes(eight, shape), minlength=_LEVELS**8)) / (rows * 8),
         moment=_seconds(lambda: block @ block.T) / (200**2 * 4096),
-        quantise=_moment_seconds(numbers) / numbers.size,
+        quantise=_seconds(lambda: sum_outer_products(list(numbers), plan, n_rows=20_000)) / numbers.size,
         draw=_draw_seconds(NoiseKind.OPENDP, 2_000),
         exact_draw=_draw_seconds(NoiseKind.EXACT, 100_000),
         table=Speed().table * search / Speed().search,
         search=search,
-        eigen=_seconds(lambda: np.linalg.eigh(_symmetric(rng, 300))) / 300**3,
+        eigen=_seconds(lambda: np.linalg.eigh((gauss := rng.normal(size=(300, 300))) + gauss.T)) / 300**3,
     )
 
 
@@ -133,18 +135,6 @@ def _seconds(kernel: Callable[[], object]) -> float:
         kernel()
         best = min(best, time.process_time() - start)
     return max(best, 1e-6)
-
-
-def _count(codes: list[NDArray[np.uint8]]) -> object:
-    shape = (_LEVELS,) * len(codes)
-    return np.bincount(mix_codes(codes, shape), minlength=_LEVELS ** len(codes))
-
-
-def _moment_seconds(numbers: NDArray[np.float64]) -> float:
-    width = len(numbers)
-    names = tuple(f"x{k}" for k in range(width))
-    plan = MomentPlan(names, (0.0,) * width, (1.0,) * width, 4.0 * width, 1.0, 10)
-    return _seconds(lambda: sum_outer_products(list(numbers), plan, n_rows=numbers.shape[1]))
 
 
 def _draw_seconds(kind: NoiseKind, draws: int) -> float:
@@ -179,22 +169,14 @@ def _search_seconds() -> float:
         before = np.where(rng.random(5_000) < 0.5, before, rng.integers(0, _LEVELS, 5_000))
         codes.append(before)
     releases = []
-    for i, first in enumerate(codes):
-        for j in range(i + 1, len(codes)):
-            counts = np.bincount(first * _LEVELS + codes[j], minlength=_LEVELS**2)
-            pair = (_NAMES[i], _NAMES[j])
-            releases.append(NoisyCounts(pair, (_LEVELS, _LEVELS), 1, Fraction(100), tuple(counts.tolist())))
-    evidence = tuple(releases)
+    for (a, first), (b, second) in combinations(zip(_NAMES, codes, strict=True), 2):
+        counts = np.bincount(first * _LEVELS + second, minlength=_LEVELS**2)
+        releases.append(NoisyCounts((a, b), (_LEVELS, _LEVELS), 1, Fraction(100), tuple(counts.tolist())))
 
     def search() -> object:
-        tests = independence_from(_NAMES, evidence)
+        tests = independence_from(_NAMES, tuple(releases))
         assert tests is not None
         skeleton = find_skeleton(tests, SkeletonSettings(), NO_KNOWLEDGE)
         return orient_by_evidence(tests, skeleton, NO_KNOWLEDGE)
 
-    return _seconds(search) / float(_KERNEL_COLUMNS**SEARCH_GROWTH)
-
-
-def _symmetric(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-    gauss = rng.normal(size=(size, size))
-    return gauss + gauss.T
+    return _seconds(search) / float(len(_NAMES) ** SEARCH_GROWTH)

@@ -18,13 +18,12 @@ import msgspec
 
 from dagveil._version import __version__
 from dagveil.curator import Curator
-from dagveil.curator.gate import Record
 from dagveil.curator.journal import Journal, Order
 from dagveil.errors import BudgetError, DataError, LedgerError
 from dagveil.files import write_fraction
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import RunState
-from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, closed_run
+from dagveil.privacy.ledger.ledger import LedgerRun
 from dagveil.runs.result import now
 
 if TYPE_CHECKING:
@@ -94,8 +93,7 @@ def open_curator(run: PreparedRun, settings: object, recovery: str | Path | None
         except BaseException:
             taken.journal.close()
             raise
-    journal = taken.journal
-    curator = None
+    journal, number, curator = taken.journal, taken.record.id, None
     try:
         curator = Curator(table, run.relation, run.accounting, taken.record, run.noise, journal, taken.written)
         yield curator
@@ -103,9 +101,14 @@ def open_curator(run: PreparedRun, settings: object, recovery: str | Path | None
     except BaseException as error:
         # a charge whose record failed may stand all the same, so the ledger is asked
         asked_for = run.accounting.spent or taken.written or (curator is not None and curator.events)
-        if asked_for and _is_charged(run, taken.number):
+        if asked_for and _is_charged(run, number):
             journal.close()
-            _explain(error, taken.number, path)
+            if isinstance(error, BudgetError) and error.args:
+                error.args = (str(error).replace("nothing was drawn", "nothing more was drawn"), *error.args[1:])
+            error.add_note(
+                f"Run {number} stays open and what it released is kept in {path}: the same command finishes it at no "
+                "further cost."
+            )
         else:
             journal.remove()
             taken.close()
@@ -125,13 +128,9 @@ def _is_charged(run: PreparedRun, number: int) -> bool:
 class _Taken:
     """A run that has begun, and its file."""
 
-    record: LedgerRun | _ClosedRun
+    record: LedgerRun
     journal: Journal
     written: Sequence[Event] = ()
-
-    @property
-    def number(self) -> int:
-        return self.record.id
 
     def close(self) -> None:
         """Close the run; one that stays open counts as much, so that is no reason to lose what was paid for."""
@@ -139,24 +138,10 @@ class _Taken:
             self.record.close()
         except LedgerError:
             warnings.warn(
-                f"run {self.number} could not be closed, since the ledger cannot be written just now; it stays open, "
-                "and counts as if it were closed",
+                f"run {self.record.id} could not be closed, since the ledger cannot be written just now; it stays "
+                "open, and counts as if it were closed",
                 stacklevel=4,
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _ClosedRun(Record):
-    """A run that was closed: all that it released is kept, so nothing more is charged."""
-
-    id: int
-
-    def record(self, event: Event) -> None:
-        """Refuse."""
-        raise closed_run(self.id)
-
-    def close(self) -> None:
-        """Do nothing: it is closed."""
 
 
 def _describe_order(run: PreparedRun, settings: object) -> dict[str, str]:
@@ -180,11 +165,12 @@ def _begin(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken:
     record = run.reserve()
     try:
         started = next(one.started for one in run.books.history(record.dataset) if one.id == record.id)
+        inner = getattr(run.books, "_books", run.books)
         order = Order(
             place=str(path.resolve()),
             run=record.id,
             started=started,
-            ledger=_name_ledger(run.books),
+            ledger=str(getattr(getattr(inner, "_engine", None), "place", "in memory")),
             created=now(),
             asked=asked,
             key=run.key.hex(),
@@ -194,11 +180,6 @@ def _begin(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken:
         with suppress(LedgerError):
             record.close()
         raise
-
-
-def _name_ledger(books: Ledger) -> str:
-    inner = getattr(books, "_books", books)
-    return str(getattr(getattr(inner, "_engine", None), "place", "in memory"))
 
 
 def _take_up(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken | None:
@@ -213,17 +194,18 @@ def _take_up(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken | No
         other = [name for name, value in asked.items() if order.asked.get(name) != value]
         if other:
             raise DataError(f"{describe_stopped(path, order)} This command differs in: {', '.join(other)}")
-        found = [one for one in run.books.history(run.schema.dataset) if one.id == order.run]
-        if not found or found[0].started != order.started:
+        found = next((one for one in run.books.history(run.schema.dataset) if one.id == order.run), None)
+        if found is None or found.started != order.started:
             raise LedgerError(
                 f"{describe_stopped(path, order)} This ledger does not have that run: name {order.ledger}"
             )
-        if found[0].state is RunState.RELEASED:
+        if found.state is RunState.RELEASED:
             journal.remove()
             return None
-        if found[0].state is RunState.CLOSED:
-            return _Taken(_ClosedRun(order.run), journal, found[0].events)
-        return _Taken(LedgerRun(run.books, order.run, run.schema.dataset, run.budget), journal, found[0].events)
+        # all that a closed run released is kept, so nothing more is charged
+        closed = found.state is RunState.CLOSED
+        record = LedgerRun(run.books, order.run, run.schema.dataset, run.budget, closed)
+        return _Taken(record, journal, found.events)
     except BaseException:
         journal.close()
         raise
@@ -236,14 +218,4 @@ def describe_stopped(path: Path, order: Order) -> str:
         f"{path} keeps what run {order.run} of {asked['method']} on {asked['dataset']!r} released before it stopped "
         f"(epsilon {asked['epsilon']}, begun {order.created}): repeat its command to finish it at no further cost, or "
         "delete the file to give that up."
-    )
-
-
-def _explain(error: BaseException, number: int, path: Path) -> None:
-    """Add to an error what became of the run."""
-    if isinstance(error, BudgetError) and error.args:
-        error.args = (str(error).replace("nothing was drawn", "nothing more was drawn"), *error.args[1:])
-    error.add_note(
-        f"Run {number} stays open and what it released is kept in {path}: the same command finishes it at no further "
-        "cost."
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import astuple
 
 from dagveil._version import __version__
 from dagveil.data.column import Numeric
@@ -27,25 +28,18 @@ from dagveil.search.probabilities import UNKNOWN, Probabilities
 
 RESULT_VERSION = 2  # version of the JSON; readers refuse newer ones
 
-
 Kind = Literal["directed", "undirected", "bidirected", "half-directed", "open", "half-open"]
-SIGNS: Final[dict[Kind, str]] = {
-    "directed": "→",
-    "undirected": "—",
-    "bidirected": "↔",
-    "half-directed": "o→",
-    "open": "o–o",
-    "half-open": "o—",
-}
-MARKS: Final[dict[Kind, tuple[Mark, Mark]]] = {
-    "directed": (Mark.TAIL, Mark.ARROW),
-    "undirected": (Mark.TAIL, Mark.TAIL),
-    "bidirected": (Mark.ARROW, Mark.ARROW),
-    "half-directed": (Mark.CIRCLE, Mark.ARROW),
-    "open": (Mark.CIRCLE, Mark.CIRCLE),
-    "half-open": (Mark.CIRCLE, Mark.TAIL),
-}
-_KINDS: Final = {marks: kind for kind, marks in MARKS.items()}
+_ENDS: Final[tuple[tuple[Kind, str, Mark, Mark], ...]] = (
+    ("directed", "→", Mark.TAIL, Mark.ARROW),
+    ("undirected", "—", Mark.TAIL, Mark.TAIL),
+    ("bidirected", "↔", Mark.ARROW, Mark.ARROW),
+    ("half-directed", "o→", Mark.CIRCLE, Mark.ARROW),
+    ("open", "o–o", Mark.CIRCLE, Mark.CIRCLE),
+    ("half-open", "o—", Mark.CIRCLE, Mark.TAIL),
+)
+SIGNS: Final = {kind: sign for kind, sign, _, _ in _ENDS}
+_KINDS: Final = {(at_source, at_target): kind for kind, _, at_source, at_target in _ENDS}
+_MARKS: Final = {kind: marks for marks, kind in _KINDS.items()}
 
 
 class MarkShares(msgspec.Struct, frozen=True):
@@ -59,26 +53,16 @@ class MarkShares(msgspec.Struct, frozen=True):
 class ResultEdge(msgspec.Struct, frozen=True):
     """One edge of the graph.
 
-    Parameters
-    ----------
-    source, target
-        Ends; for an undirected edge in alphabetical order.
-    kind
-        "directed" (→) or "undirected" (—). In a PAG also "bidirected" (↔), "half-directed" (o→), "open" (o–o), and
-        where rows were selected "half-open" (o—).
-    confidence
-        Share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
-    arrow_confidence
-        Share of the redraws with this adjacency in which the edge had this kind and direction.
-    probability
-        Of the edge, whatever its direction; None if none is known (`Confidence.probabilities`).
-    forward_probability
-        That source is a parent of target.
-    marks_at_source, marks_at_target
-        In a PAG, how often each mark stood at either end.
-    forward, backward, line
-        Shares of all redraws in which the edge was source → target, target → source, and undirected; there was none in
-        the others. None in a PAG.
+    - `source`, `target`: ends; for an undirected edge in alphabetical order.
+    - `kind`: "directed" (→) or "undirected" (—). In a PAG also "bidirected" (↔), "half-directed" (o→), "open" (o–o),
+      and where rows were selected "half-open" (o—).
+    - `confidence`: share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
+    - `arrow_confidence`: share of the redraws with this adjacency in which the edge had this kind and direction.
+    - `probability`: of the edge, whatever its direction; None if none is known (`Confidence.probabilities`).
+    - `forward_probability`: that source is a parent of target.
+    - `marks_at_source`, `marks_at_target`: in a PAG, how often each mark stood at either end.
+    - `forward`, `backward`, `line`: shares of all redraws in which the edge was source → target, target → source, and
+      undirected; there was none in the others. None in a PAG.
     """
 
     source: str
@@ -102,7 +86,7 @@ class ResultEdge(msgspec.Struct, frozen=True):
     @property
     def marks(self) -> tuple[Mark, Mark]:
         """The marks at source and target."""
-        return MARKS[self.kind]
+        return _MARKS[self.kind]
 
 
 class ResultGraph(msgspec.Struct, frozen=True):
@@ -171,12 +155,7 @@ class ResultGraph(msgspec.Struct, frozen=True):
     def export(self, form: Format | str, extension: Extension | str = Extension.REFUSE) -> str:
         """Return the graph as text for another program; networkx's JSON has confidences, DoWhy's GML one DAG.
 
-        Parameters
-        ----------
-        form
-            A format, or its name.
-        extension
-            Which DAG is chosen where edges have no direction.
+        `extension` says which DAG is chosen where edges have no direction.
         """
         form, extension = Format(form), Extension(extension)
         if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:
@@ -339,37 +318,27 @@ def _check_result(result: Result) -> None:
             f"the method is {result.method.calibration} and the receipt {result.receipt.calibration.value}, so the "
             "result is damaged; write it again"
         )
+    graph, edges = result.graph, result.graph.edges
     try:
-        _ = result.graph.structure  # which refuses what is no graph
+        _ = graph.structure  # which refuses what is no graph
     except GraphError as error:
         raise DataError(f"the graph of this result is none: {error}; write the result again") from error
-    pairs = [frozenset((edge.source, edge.target)) for edge in result.graph.edges]
-    shares = [
-        share
-        for edge in result.graph.edges
-        for share in (
-            *(edge.confidence, edge.arrow_confidence, edge.forward, edge.backward, edge.line),
-            *(edge.probability, edge.forward_probability),
-        )
-    ]
-    marks = [shares for edge in result.graph.edges for shares in (edge.marks_at_source, edge.marks_at_target) if shares]
-    shares += [share for one in marks for share in (one.arrow, one.tail, one.circle)]
-    if result.graph.family != "pag" and any(edge.kind not in ("directed", "undirected") for edge in result.graph.edges):
+    if graph.family != "pag" and any(edge.kind not in ("directed", "undirected") for edge in edges):
         raise DataError(
-            f"the graph of this result is a {result.graph.family}, which has no circles and no two arrowheads, "
-            "so it is damaged; write it again"
+            f"the graph of this result is a {graph.family}, which has no circles and no two arrowheads, so it is "
+            "damaged; write it again"
         )
-    shares += [share for miss in result.near_misses for share in (miss.confidence, miss.probability)]
-    shares += [one.probability for one in result.parents]
-    told = [(miss.source, miss.target) for miss in result.near_misses]
-    told += [(edge.source, edge.target) for edge in result.unanswered]
-    told += [(one.cause, one.effect) for one in result.parents]
-    told += [(change.source, change.target) for variation in result.variations for change in variation.changes]
-    nodes = set(result.graph.nodes)
-    fits = len(set(pairs)) == len(pairs) and all(share is None or 0.0 <= share <= 1.0 for share in shares)
-    fits = fits and all(nodes.issuperset(ends) for ends in told)
-    fits = fits and nodes <= set(result.schema.columns) and result.confidence.redraws >= 0
-    if not fits:
+    changes = [change for variation in result.variations for change in variation.changes]
+    marks = [shares for edge in edges for shares in (edge.marks_at_source, edge.marks_at_target) if shares]
+    # all numbers with a point in these are shares
+    values = [value for one in (*edges, *marks, *result.near_misses, *result.parents) for value in astuple(one)]
+    fits = all(0.0 <= value <= 1.0 for value in values if isinstance(value, float))
+    # and all begin with the two ends of a pair, but for marks
+    told = [astuple(one)[:2] for one in (*result.near_misses, *result.unanswered, *result.parents, *changes)]
+    nodes = set(graph.nodes)
+    fits = fits and all(nodes.issuperset(ends) for ends in told) and nodes <= set(result.schema.columns)
+    fits = fits and len({frozenset((edge.source, edge.target)) for edge in edges}) == len(edges)
+    if not fits or result.confidence.redraws < 0:
         raise DataError("the edges of this result do not fit its graph, so it is damaged; write it again")
 
 
@@ -472,25 +441,11 @@ def near_misses(
     return tuple(sorted(misses, key=lambda miss: (-miss.confidence, miss.source, miss.target)))
 
 
-def list_parents(likely: Probabilities) -> tuple[PossibleParent, ...]:
-    """List who may be a parent of whom, most likely first."""
-    listed = sorted(likely.parents.items(), key=lambda one: (-one[1], one[0]))
-    return tuple(PossibleParent(*arc, probability) for arc, probability in listed if probability > 0.0)
-
-
-def expect_wrong(graph: ResultGraph) -> float | None:
-    """Return how many of the edges whose probability is known are expected to be false; None if none is known."""
-    known = [edge.probability for edge in graph.edges if edge.probability is not None]
-    return sum(1.0 - probability for probability in known) if known or not graph.edges else None
-
-
 def summarise(schema: Schema) -> SchemaSummary:
     """Return the public facts of a schema that a reader of a result needs."""
     columns: dict[str, dict[str, Any]] = {}
     for name, column in schema.columns.items():
-        kind = type(column).__name__.lower()
-        facts: dict[str, Any] = {"kind": kind, "levels": column.n_levels}
+        columns[name] = {"kind": type(column).__name__.lower(), "levels": column.n_levels}
         if isinstance(column, Numeric):
-            facts["bounds"] = list(column.bounds)
-        columns[name] = facts
+            columns[name]["bounds"] = list(column.bounds)
     return SchemaSummary(schema.dataset, schema.digest(), schema.reviewed, schema.unit, schema.nominal_rows, columns)

@@ -43,9 +43,9 @@ from dagveil.runs.recovery import open_curator
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
-    tiers: list[list[str]] = []
-    forbidden: list[tuple[str, str]] = []
-    required: list[tuple[str, str]] = []
+    tiers: tuple[tuple[str, ...], ...] = ()
+    forbidden: frozenset[tuple[str, str]] = frozenset()
+    required: frozenset[tuple[str, str]] = frozenset()
 
 
 def load_knowledge(path: str | Path) -> Knowledge:
@@ -69,9 +69,7 @@ def _read(document: dict[str, Any], what: str) -> Knowledge:
             f"{what} cannot be read: {error}. tiers is a list of lists of columns, forbidden and required are lists of "
             "pairs [cause, effect]"
         ) from error
-    return Knowledge(
-        tuple(tuple(tier) for tier in parsed.tiers), frozenset(parsed.forbidden), frozenset(parsed.required)
-    )
+    return Knowledge(parsed.tiers, parsed.forbidden, parsed.required)
 
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
@@ -138,7 +136,6 @@ class PreparedRun:
     method: Method
     accounting: Filter
     calibration: Calibration
-    plugin: str | None  # package and version that bring the method, if dagveil does not
     key: bytes = b""  # decides which records of a person count, where the schema leaves that to a hash
 
     def __repr__(self) -> str:
@@ -180,7 +177,7 @@ class PreparedRun:
 
     def receipt(self, events: tuple[Event, ...]) -> Receipt:
         """Write the receipt."""
-        schema, accounting = self.schema, self.accounting
+        schema, accounting, method = self.schema, self.accounting, self.method
         sound = self.calibration is Calibration.SOUND
         facts = [
             f"the {len(schema.columns)} column names, kinds, levels, bounds, bins, centers and spreads of the schema"
@@ -218,7 +215,8 @@ class PreparedRun:
             events=events,
             public_facts=tuple(facts),
             warnings=tuple(warnings),
-            plugin=self.plugin,
+            # package and version that bring the method, if dagveil does not
+            plugin=None if method.release is None and method.ask is None else method_origin(method.name),
         )
 
 
@@ -294,6 +292,10 @@ def open_run(
         accounting = method.accounting(budget, schema, settings, knowledge) if sound else PureFilter(budget)
     if sound and isinstance(accounting, PureFilter):
         budget = Budget(budget.epsilon, Fraction(0))  # plain addition uses no delta, and promises more
+    # nobody can foresee which records of a person count, unless seeded
+    key = b"" if schema.person is None else secrets.token_bytes(KEY_BYTES)
+    if key and kind is NoiseKind.SEEDED:
+        key = hashlib.sha256(f"records of persons {run.get('seed')}".encode()).digest()
     prepared = PreparedRun(
         rows,
         schema,
@@ -306,25 +308,16 @@ def open_run(
         method=method,
         accounting=accounting,
         calibration=calibration,
-        plugin=None if method.release is None and method.ask is None else method_origin(method.name),
-        key=b"" if schema.person is None else draw_key(run.get("seed") if kind is NoiseKind.SEEDED else None),
+        key=key,
     )
     if not run.get("accept_no_guarantee", False):
         prepared.check_guarded()
     if work is None and sound:
-        work = work_of_run(schema, method, accounting, settings, knowledge, redraws=redraws, noise=kind, held=rows.held)
-    elif work is None:
-        work = work_of_reading(schema, held=rows.held)
-    check_fits(replace(work, engine=rows.engine), Speed())  # memory does not hang on how fast the machine is
+        work = work_of_run(schema, method, accounting, settings, knowledge, redraws=redraws)
+    work = replace(work or work_of_reading(schema), noise=kind, held=rows.held, engine=rows.engine)
+    check_fits(work, Speed())  # memory does not hang on how fast the machine is
     with open_curator(prepared, settings, run.get("recovery")) as curator:
         yield prepared, curator
-
-
-def draw_key(seed: int | None) -> bytes:
-    """Draw the key that decides which records of a person count in a run: nobody can foresee it, unless seeded."""
-    if seed is None:
-        return secrets.token_bytes(KEY_BYTES)
-    return hashlib.sha256(f"records of persons {seed}".encode()).digest()
 
 
 def check_reviewed(schema: Schema, *, accept_draft: bool) -> None:

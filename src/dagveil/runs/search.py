@@ -22,7 +22,7 @@ from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
-from dagveil.graphs.cpdag import Cpdag, Dag
+from dagveil.graphs.cpdag import Cpdag, Dag, Pair
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import Edge, Mark, MixedGraph
 from dagveil.methods.measure import MeasureSettings, is_numeric, releases_mixed, search_defaults
@@ -32,13 +32,12 @@ from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
 from dagveil.runs import summary
-from dagveil.runs.probabilities import check_edges_at, describe_shares, state_probabilities, why_no_probabilities
 from dagveil.runs.run import schema_knowledge
-from dagveil.search.confidence import Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
+from dagveil.search.confidence import MEANING, Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
 from dagveil.search.constraint import skeleton as skeletons
 from dagveil.search.constraint.ancestral import orient_ancestral
 from dagveil.search.constraint.arrows import orient_by_evidence, orient_by_separating_sets
-from dagveil.search.probabilities import UNKNOWN
+from dagveil.search.probabilities import ASSUMPTIONS, UNKNOWN, Probabilities, estimate_probabilities, list_unclear
 from dagveil.search.score.hybrid import restore_edges, search_by_score
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
@@ -67,12 +66,9 @@ def vary_levels(
 
 def compare_graphs(before: Cpdag | MixedGraph, after: Cpdag | MixedGraph) -> tuple[results.ChangedEdge, ...]:
     """List the pairs that two graphs join differently."""
-    changes = []
-    for source, target in sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton()):
-        was, is_now = _join(before, source, target), _join(after, source, target)
-        if was != is_now:
-            changes.append(results.ChangedEdge(source, target, was, is_now))
-    return tuple(changes)
+    pairs = sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton())
+    joins = (results.ChangedEdge(a, b, _join(before, a, b), _join(after, a, b)) for a, b in pairs)
+    return tuple(change for change in joins if change.before != change.after)
 
 
 def _join(graph: Cpdag | MixedGraph, source: str, target: str) -> results.Join:
@@ -85,6 +81,21 @@ def _join(graph: Cpdag | MixedGraph, source: str, target: str) -> results.Join:
     return "undirected" if frozenset((source, target)) in graph.undirected else "none"
 
 
+@contextmanager
+def _computing() -> Iterator[None]:
+    """Say so if numbers that no table has stop the search."""
+    try:
+        yield
+    except DagveilError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise EvidenceError(
+            f"the numbers in this evidence stopped the search ({type(error).__name__}), so they are hardly those of a "
+            "table; ask for the evidence as it was released. If it was, please report this"
+        ) from error
+
+
+@_computing()
 def search_evidence(
     evidence: Evidence | str | Path,
     settings: SearchSettings | None = None,
@@ -94,30 +105,105 @@ def search_evidence(
 ) -> results.Result:
     """Search released evidence for a graph: free, as often as one likes, without the rows.
 
-    Parameters
-    ----------
-    evidence
-        What `measure_source` released, or the path of its JSON.
-    settings
-        Thresholds and rules; None takes the defaults for this kind of evidence.
-    knowledge
-        Background knowledge; None takes the schema's.
-    progress
-        Told what is being done.
+    - `evidence`: what `measure_source` released, or the path of its JSON.
+    - `settings`: thresholds and rules; None takes the defaults for this kind of evidence.
+    - `knowledge`: background knowledge; None takes the schema's.
+    - `progress`: told what is being done.
     """
     settings = settings or SearchSettings()
     if not isinstance(evidence, Evidence):
         evidence = load_evidence(evidence)
     schema = evidence.schema
-    findings = evidence.findings
-    if knowledge is not None and knowledge != schema_knowledge(schema):
-        findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *summary.describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     check_edges_at(evidence.method, schema, settings)
-    with _computing():
-        return _search(evidence, settings, knowledge, findings, progress)
+    columns = tuple(schema.columns)
+    findings = [*evidence.findings]
+    if knowledge != schema_knowledge(schema):
+        findings.append("The search used this background knowledge in place of the schema's; it is public.")
+    findings += summary.describe_knowledge(knowledge)
+    rule = _rule(evidence, settings)
+    tests = evidence.independence()
+    progress("searching", 0, 1)
+    variations: tuple[results.Variation, ...] = ()
+    tested: list[Cpdag] = []
+    likely, unknown = UNKNOWN, why_no_probabilities(evidence.method, schema, settings)
+    if tests is None:
+        skeleton_settings = settings.skeleton(skeletons.SkeletonSettings())
+        found = graph = (
+            _add_required(columns, frozenset(), knowledge)
+            if settings.hidden_causes
+            else knowledge.orient(Cpdag.empty(columns))
+        )
+        shares, false_edges, visible, explained = Shares.none(), None, None, {}
+    else:
+        find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
+        found, visible = find(tests), visible_strength(tests, skeleton_settings)
+        findings += describe_constants(schema, evidence.releases)
+        findings += (*summary.describe_copies(tests), *summary.describe_levels(tests))
+        if settings.hidden_causes:
+            findings += summary.describe_unmeasured(tests, knowledge)
+        elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
+            findings.append(summary.describe_score(tested[0], found))
+        shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
+        joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
+        explained = skeletons.find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
+        if isinstance(found, Cpdag):
+            if unknown is None:
+                likely = state_probabilities(tests, found, shares, visible, explained, knowledge)
+            wanted = None if settings.edges_at is None else likely.likely(settings.edges_at)
+            graph = agree(found, shares, knowledge, explained, wanted)
+        else:
+            graph = agree_on_marks(found, shares, knowledge, explained)
+        if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
+            variations = vary_levels(
+                found,
+                skeleton_settings,
+                lambda levels: _search_at(columns, settings, rule, knowledge, levels)(tests),
+                progress,
+            )
+    progress("searching", 1, 1)
+    if isinstance(graph, Cpdag):
+        drawn = results.assemble_graph(graph, shares, knowledge, likely)
+    else:
+        drawn = results.assemble_pag(graph, shares)
+    misses = results.near_misses(graph, shares, found, explained, likely)
+    known = [edge.probability for edge in drawn.edges if edge.probability is not None]
+    wrong_edges = None if unknown or (drawn.edges and not known) else sum(1.0 - probability for probability in known)
+    parents = sorted(likely.parents.items(), key=lambda one: (-one[1], one[0]))
+    return results.Result(
+        **results.head("dagveil-result", results.RESULT_VERSION),
+        method=results.MethodUsed(
+            name=evidence.method,
+            calibration=evidence.receipt.calibration.value,
+            settings={
+                **msgspec.to_builtins(skeleton_settings),
+                "arrows": settings.arrows.value,
+                "search": rule.value,
+                "redraws": settings.redraws,
+                "hidden_causes": settings.hidden_causes,
+                "selection_bias": settings.selection_bias,
+                "edges_at": settings.edges_at,
+            },
+        ),
+        graph=drawn,
+        near_misses=misses,
+        confidence=results.Confidence(shares.redraws, *describe_shares(unknown)),
+        schema=results.summarise(schema),
+        plan=evidence.plan,
+        findings=tuple(findings),
+        receipt=evidence.receipt,
+        variations=variations,
+        parts=evidence.parts if len(evidence.parts) > 1 else (),
+        choice=evidence.choice,
+        false_edges=false_edges,
+        wrong_edges=wrong_edges,
+        parents=tuple(results.PossibleParent(*arc, chance) for arc, chance in parents if chance > 0.0),
+        summary=summary.describe_solidity(
+            *(drawn, misses, false_edges, visible),
+            *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
+        ),
+    )
 
 
 def redraw_found_graphs(
@@ -134,10 +220,6 @@ def redraw_found_graphs(
             if isinstance(graph, Cpdag):
                 yield graph
             progress("redrawing graph and effect", done + 1, settings.redraws)
-
-
-def _score_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
-    return search_by_score(tests, knowledge, tested, level=level)
 
 
 def prepare_search(
@@ -169,117 +251,35 @@ def _search_at(
     levels: skeletons.SkeletonSettings,
     note: Callable[[Cpdag], None] = lambda tested: None,
 ) -> Callable[[Independence], Cpdag | MixedGraph]:
-    """Return the search of evidence at some levels, which NOTEARS does not have."""
-    if settings.hidden_causes:
-        return search_hidden(columns, settings, rule, knowledge, levels)
-    return search_by(columns, settings, rule, knowledge, levels, _score_released, note)
+    """Return the search of evidence at some levels, which NOTEARS does not have.
+
+    With hidden causes it finds a PAG; the skeleton is that of the search without them.
+    """
+    if not settings.hidden_causes:
+
+        def score(tests: Independence, known: Knowledge, tested: Cpdag, level: float) -> Cpdag:
+            return search_by_score(tests, known, tested, level=level)
+
+        return search_by(columns, settings, rule, knowledge, levels, score, note)
+
+    def find(tests: Independence) -> MixedGraph:
+        known = knowledge.within(tests.columns)
+        # who cannot cause whom may still share a hidden cause, so only required edges are known to be
+        required = Knowledge(required=known.required)
+        skeleton = skeletons.find_skeleton(tests, levels, required)
+        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
+            tested = orient_by_evidence(tests, skeleton, required)
+            skeleton = restore_edges(tests, required, skeleton, tested)
+        found = orient_ancestral(tests, skeleton, levels, known, selection=settings.selection_bias)
+        return found if tests.columns == columns else _add_required(columns, found.edges, knowledge)
+
+    return find
 
 
 def _rule(evidence: Evidence, settings: SearchSettings) -> SearchRule:
     rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
     # no score allows for hidden causes
     return SearchRule.TESTS if settings.hidden_causes and rule is not SearchRule.AUTO else rule
-
-
-@contextmanager
-def _computing() -> Iterator[None]:
-    """Say so if numbers that no table has stop the search."""
-    try:
-        yield
-    except DagveilError:
-        raise
-    except (ArithmeticError, ValueError) as error:
-        raise EvidenceError(
-            f"the numbers in this evidence stopped the search ({type(error).__name__}), so they are hardly those of a "
-            "table; ask for the evidence as it was released. If it was, please report this"
-        ) from error
-
-
-def _search(
-    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, findings: tuple[str, ...], progress: Progress
-) -> results.Result:
-    schema = evidence.schema
-    columns = tuple(schema.columns)
-    rule = _rule(evidence, settings)
-    tests = evidence.independence()
-    progress("searching", 0, 1)
-    variations: tuple[results.Variation, ...] = ()
-    tested: list[Cpdag] = []
-    likely, unknown = UNKNOWN, why_no_probabilities(evidence.method, schema, settings)
-    if tests is None:
-        skeleton_settings = settings.skeleton(skeletons.SkeletonSettings())
-        found = graph = (
-            _add_required(columns, frozenset(), knowledge)
-            if settings.hidden_causes
-            else knowledge.orient(Cpdag.empty(columns))
-        )
-        shares, false_edges, visible, explained = Shares.none(), None, None, {}
-    else:
-        find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
-        found, visible = find(tests), visible_strength(tests, skeleton_settings)
-        findings = (*findings, *describe_constants(schema, evidence.releases))
-        findings = (*findings, *summary.describe_copies(tests), *summary.describe_levels(tests))
-        if settings.hidden_causes:
-            findings = (*findings, *summary.describe_unmeasured(tests, knowledge))
-        elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
-            findings = (*findings, summary.describe_score(tested[0], found))
-        shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
-        joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
-        explained = skeletons.find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
-        if isinstance(found, Cpdag):
-            if unknown is None:
-                likely = state_probabilities(tests, found, shares, visible, explained, knowledge)
-            wanted = None if settings.edges_at is None else likely.likely(settings.edges_at)
-            graph = agree(found, shares, knowledge, explained, wanted)
-        else:
-            graph = agree_on_marks(found, shares, knowledge, explained)
-        if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
-            variations = vary_levels(
-                found,
-                skeleton_settings,
-                lambda levels: _search_at(columns, settings, rule, knowledge, levels)(tests),
-                progress,
-            )
-    progress("searching", 1, 1)
-    if isinstance(graph, Cpdag):
-        drawn = results.assemble_graph(graph, shares, knowledge, likely)
-    else:
-        drawn = results.assemble_pag(graph, shares)
-    misses = results.near_misses(graph, shares, found, explained, likely)
-    wrong_edges = None if unknown else results.expect_wrong(drawn)
-    return results.Result(
-        **results.head("dagveil-result", results.RESULT_VERSION),
-        method=results.MethodUsed(
-            name=evidence.method,
-            calibration=evidence.receipt.calibration.value,
-            settings={
-                **msgspec.to_builtins(skeleton_settings),
-                "arrows": settings.arrows.value,
-                "search": rule.value,
-                "redraws": settings.redraws,
-                "hidden_causes": settings.hidden_causes,
-                "selection_bias": settings.selection_bias,
-                "edges_at": settings.edges_at,
-            },
-        ),
-        graph=drawn,
-        near_misses=misses,
-        confidence=results.Confidence(shares.redraws, *describe_shares(unknown)),
-        schema=results.summarise(schema),
-        plan=evidence.plan,
-        findings=findings,
-        receipt=evidence.receipt,
-        variations=variations,
-        parts=evidence.parts if len(evidence.parts) > 1 else (),
-        choice=evidence.choice,
-        false_edges=false_edges,
-        wrong_edges=wrong_edges,
-        parents=results.list_parents(likely),
-        summary=summary.describe_solidity(
-            *(drawn, misses, false_edges, visible),
-            *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
-        ),
-    )
 
 
 def visible_strength(tests: Independence, settings: skeletons.SkeletonSettings) -> float | None:
@@ -316,9 +316,6 @@ def check_search(
     """
     rule = settings.search
     check_edges_at(method, schema, settings)
-    moments = method in ("measure-notears", "priv-pc-star") or (
-        method in ("measure", "measure-ges") and is_numeric(schema)
-    )
     if method not in METHODS or rule in (None, SearchRule.AUTO, SearchRule.TESTS):
         return
     known = schema_knowledge(schema) if knowledge is None else knowledge
@@ -329,7 +326,8 @@ def check_search(
             "tests, or take --method measure-ges, which counts levels, and numbers in bins"
         )
     features = method == "measure-features" or mixed
-    if (rule is SearchRule.NOTEARS and not moments) or features:
+    numbers = ("measure-notears", "priv-pc-star", *(("measure", "measure-ges") if is_numeric(schema) else ()))
+    if (rule is SearchRule.NOTEARS and method not in numbers) or features:
         other = "by tests" if features else "by tests or by score"
         raise MethodError(
             f"{method} releases no second moments of these columns, which --search {rule.value} needs; nothing was "
@@ -375,29 +373,6 @@ def search_by(
     return find
 
 
-def search_hidden(
-    columns: tuple[str, ...],
-    settings: SearchSettings,
-    rule: SearchRule,
-    knowledge: Knowledge,
-    levels: skeletons.SkeletonSettings,
-) -> Callable[[Independence], MixedGraph]:
-    """Return the search for a PAG, for any tests; the skeleton is that of the search without hidden causes."""
-
-    def find(tests: Independence) -> MixedGraph:
-        known = knowledge.within(tests.columns)
-        # who cannot cause whom may still share a hidden cause, so only required edges are known to be
-        required = Knowledge(required=known.required)
-        skeleton = skeletons.find_skeleton(tests, levels, required)
-        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
-            tested = orient_by_evidence(tests, skeleton, required)
-            skeleton = restore_edges(tests, required, skeleton, tested)
-        found = orient_ancestral(tests, skeleton, levels, known, selection=settings.selection_bias)
-        return found if tests.columns == columns else _add_required(columns, found.edges, knowledge)
-
-    return find
-
-
 def _add_required(columns: tuple[str, ...], edges: frozenset[Edge], knowledge: Knowledge) -> MixedGraph:
     joined = {frozenset((edge.first, edge.second)) for edge in edges}
     more = {Edge(*arc, Mark.TAIL, Mark.ARROW) for arc in knowledge.required if frozenset(arc) not in joined}
@@ -435,3 +410,48 @@ def _search_linear(
         return knowledge.orient(Cpdag(columns, found.directed, found.undirected))
 
     return find
+
+
+def why_no_probabilities(method: str, schema: Schema, settings: SearchSettings) -> str | None:
+    """Say why a search has no probabilities of edges; None if it has."""
+    if method != "measure":
+        return f"probabilities were checked for measure, not for {method}"
+    if not is_numeric(schema) and any(isinstance(column, Numeric) for column in schema.columns.values()):
+        return (
+            "probabilities were checked on tables of levels and on tables of numbers without bins, not on others: a "
+            "bin does not hold all that a number tells"
+        )
+    return settings.why_no_probabilities()
+
+
+def describe_shares(unknown: str | None) -> tuple[str, str]:
+    """Say what shares of redraws mean, and what probabilities; `unknown` says why there are none."""
+    if unknown is None:
+        return MEANING, ASSUMPTIONS
+    return f"{MEANING}; not a probability that the edge is true: {unknown}", ""
+
+
+def check_edges_at(method: str, schema: Schema, settings: SearchSettings) -> None:
+    """Refuse a graph by probabilities where there are none."""
+    reason = why_no_probabilities(method, schema, settings)
+    if settings.edges_at is not None and reason is not None:
+        raise MethodError(
+            f"edges at a probability of {settings.edges_at:g} cannot be drawn: "
+            f"{reason}; nothing was charged. Leave edges_at out: the graph then has the edges that returned in redraws"
+        )
+
+
+def state_probabilities(
+    tests: Independence,
+    found: Cpdag,
+    shares: Shares,
+    visible: float | None,
+    explained: dict[Pair, str],
+    knowledge: Knowledge,
+) -> Probabilities:
+    """Return the probabilities of the pairs that a search or its redraws joined."""
+    names = tests.columns
+    copies = {frozenset((names[x], names[z])) for x, z in zip(*np.nonzero(skeletons.find_copies(tests)), strict=True)}
+    pairs = found.skeleton()
+    unclear = list_unclear(pairs | set(shares.adjacent), copies, explained)
+    return estimate_probabilities(shares, pairs, names, 1.0 if visible is None else visible, unclear, knowledge)

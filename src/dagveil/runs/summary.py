@@ -53,16 +53,13 @@ def describe_solidity(
         said.append(f"{doubtful} more {'is' if doubtful == 1 else 'are'} doubtful and not drawn")
     sentences = ["; ".join(said) + "."]
     if visible is not None and (not edges or visible > FAINT):
-        seen = "no dependence could be seen"
-        if visible < 1.0:
-            seen = f"a dependence is seen above V = {visible:.2f} (Cramér's V, from 0 to 1)"
+        above = f"a dependence is seen above V = {visible:.2f} (Cramér's V, from 0 to 1)"
         # the first line says it where noise drowns everything
-        place = 1 if edges else 0
         sentences.insert(
-            place,
+            1 if edges else 0,
             f"{'Noise hides all but strong dependences' if edges else 'Nothing stood out from noise and chance'}: "
-            f"for half of the pairs {seen}. A larger epsilon, fewer columns or levels, or "
-            "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much.",
+            f"for half of the pairs {above if visible < 1.0 else 'no dependence could be seen'}. A larger epsilon, "
+            "fewer columns or levels, or more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much.",
         )
     sentences += [
         f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in {DRAWN:.0%} of them, so no edge "
@@ -74,9 +71,7 @@ def describe_solidity(
         "as this evidence tells, so no edge is drawn."
         for miss in [miss for miss in misses if miss.explained_by is not None][:MOST_ALTERNATIVES]
     ]
-    if graph.family == "pag":
-        return (*sentences, *_describe_hidden(edges))
-    return (*sentences, *_describe_arrows(edges))
+    return (*sentences, *(_describe_hidden if graph.family == "pag" else _describe_arrows)(edges))
 
 
 def _describe_arrows(edges: tuple[ResultEdge, ...]) -> list[str]:
@@ -131,11 +126,9 @@ def describe_score(tested: Cpdag, found: Cpdag) -> str:
     """Say what the search went by, and what a score added to what tests had found."""
     covered = set(tested.nodes)
     restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton() if pair <= covered)
-    if not restored:
-        return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
-    return (
-        f"The search went by tests; a noise-aware score put back what they separated in doubt: {', '.join(restored)}."
-    )
+    found_more = f"put back what they separated in doubt: {', '.join(restored)}"
+    told = found_more if restored else "had nothing to add where they were in doubt"
+    return f"The search went by tests; a noise-aware score {told}."
 
 
 def describe_copies(tests: Independence) -> list[str]:
@@ -157,25 +150,21 @@ def describe_levels(tests: Independence) -> list[str]:
         for name, groups in zip(covariance.columns, covariance.groups, strict=True)
         if len(groups) > LEVELS_KEPT
     ]
-    if not merged:
-        return []
-    return [
+    told = (
         f"Tests keep the most frequent levels of {', '.join(merged)} apart and merge the rest; given such a column "
         "they may miss that it explains an edge."
-    ]
+    )
+    return [told] if merged else []
 
 
 def describe_unmeasured(tests: Independence, knowledge: Knowledge) -> list[str]:
     """Name pairs that knowledge kept from being measured: hidden causes may join them all the same."""
     names = tests.columns
     excluded = [(x, y) for x, y in combinations(range(len(names)), 2) if knowledge.excludes(names[x], names[y])]
-    if not excluded:
-        return []
-    answered = tests.answers(Questions.of([(x, y, ()) for x, y in excluded]))
+    answered = tests.answers(Questions.of([(x, y, ()) for x, y in excluded])) if excluded else ()
     unasked = [f"{names[x]} – {names[y]}" for (x, y), known in zip(excluded, answered, strict=True) if not known]
-    if not unasked:
-        return []
-    return [
+    told = (
         f"Knowledge forbids both directions of {', '.join(unasked)}, so nothing was measured about them. Whether they "
         "share a hidden cause is not known."
-    ]
+    )
+    return [told] if unasked else []

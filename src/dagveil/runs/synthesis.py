@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv, feather, parquet
 
 from dagveil.data.column import Numeric
-from dagveil.data.schema import PLAIN_LAYOUT, Schema
+from dagveil.data.schema import Schema
 from dagveil.errors import DataError, EvidenceError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.estimates import Frame
@@ -51,13 +50,8 @@ class Synthetic(Frame):
 
     def save(self, path: str | Path) -> None:
         """Write the rows to a .csv, .parquet, .feather or .arrow file."""
-        suffix = check_format(path)
-        if suffix == ".csv":
-            csv.write_csv(self.table, path)
-        elif suffix == ".parquet":
-            parquet.write_table(self.table, path)
-        else:
-            feather.write_feather(self.table, str(path))
+        writers = {".csv": csv.write_csv, ".parquet": parquet.write_table}
+        writers.get(check_format(path), feather.write_feather)(self.table, str(path))
 
 
 def check_format(path: str | Path) -> str:
@@ -77,16 +71,10 @@ def synthesize(
     the DAG does not join is independent given its parents, so rows show the dependences that the evidence shows and no
     others.
 
-    Parameters
-    ----------
-    evidence
-        What `measure_source` released, or the path of its JSON.
-    rows
-        How many rows to draw.
-    seed
-        Of the drawing; it protects nobody, since evidence is public already.
-    progress
-        Told what is being done.
+    - `evidence`: what `measure_source` released, or the path of its JSON.
+    - `rows`: how many rows to draw.
+    - `seed`: of the drawing; it protects nobody, since evidence is public already.
+    - `progress`: told what is being done.
     """
     if not isinstance(evidence, Evidence):
         evidence = load_evidence(evidence)
@@ -156,18 +144,18 @@ def _to_array(schema: Schema, name: str, values: list[Any]) -> pa.Array:
 
 
 def _synthetic_schema(schema: Schema, covered: tuple[str, ...], rows: int) -> Schema:
-    """Return the schema of synthetic rows: that of the evidence, of columns that were drawn."""
-    left = {name for name in schema.columns if name not in covered}
-    return msgspec.structs.replace(
-        schema,
+    """Return the schema of synthetic rows: columns of the evidence that were drawn, and no persons behind them."""
+    tiers = (tuple(name for name in tier if name in covered) for tier in schema.tiers)
+    return Schema(
         dataset=f"{schema.dataset}-synthetic",
         columns={name: schema.columns[name] for name in covered},
+        reviewed=schema.reviewed,
         unit="one synthetic row",
+        relation=schema.relation,
         nominal_rows=rows,
-        tiers=tuple(kept for tier in schema.tiers if (kept := tuple(name for name in tier if name not in left))),
-        forbidden=tuple(pair for pair in schema.forbidden if not left & set(pair)),
-        required=tuple(pair for pair in schema.required if not left & set(pair)),
+        tiers=tuple(tier for tier in tiers if tier),
+        forbidden=tuple(pair for pair in schema.forbidden if set(pair) <= set(covered)),
+        required=tuple(pair for pair in schema.required if set(pair) <= set(covered)),
         public=True,
-        file=PLAIN_LAYOUT,
         ignore=(MARK,),
     )

@@ -180,12 +180,12 @@ class Ledger(abc.ABC):
 class LedgerRun:
     """A reserved run: record each event before its noise. A `with` block closes it; what is recorded stays spent."""
 
-    def __init__(self, ledger: Ledger, run_id: int, dataset: str, budget: Budget) -> None:
+    def __init__(self, ledger: Ledger, run_id: int, dataset: str, budget: Budget, closed: bool = False) -> None:
         self._ledger = ledger
         self.id = run_id
         self.dataset = dataset
         self.budget = budget
-        self._closed = False
+        self._closed = closed
 
     def record(self, event: Event) -> None:
         """Write the event durably; draw noise only after this returns."""
