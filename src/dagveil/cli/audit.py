@@ -15,7 +15,7 @@ from dagveil.audit.neighbours import Setting
 from dagveil.audit.runs import BlockStore
 from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
-from dagveil.cli.options import choice_option, read_options, settings_option
+from dagveil.cli.options import choice_option, option, read_options, settings_option
 from dagveil.cli.output import check_writable, open_console, print_written, show_progress, write_output
 from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.papers.publication import readings_of
@@ -28,23 +28,19 @@ STORE = "audit.db"  # where the audit of all methods keeps what is done, in its 
 
 @click.command(short_help="Try to break a method's guarantee.")
 @click.argument("method", required=False)
-@click.option("--all", "all_methods", is_flag=True, help="Audit every method, one after the other.")
-@click.option(
-    "--statistics", is_flag=True, help="Search the neighbours of every statistic, whichever method uses it; no METHOD."
-)
-@click.option(
-    "--quick",
-    "effort",
+@option("all_methods --all", "Audit every method, one after the other.", is_flag=True)
+@option("--statistics", "Search the neighbours of every statistic, whichever method uses it; no METHOD.", is_flag=True)
+@option(
+    "effort --quick",
+    "Some thousand neighbours and some hundred runs: seconds to a minute. The default.",
     flag_value=Effort.QUICK.value,
     default=Effort.QUICK.value,
     show_default=False,
-    help="Some thousand neighbours and some hundred runs: seconds to a minute. The default.",
 )
-@click.option(
-    "--full",
-    "effort",
+@option(
+    "effort --full",
+    "A million neighbours of each statistic, a hundred thousand runs (slow methods: ten thousand): minutes.",
     flag_value=Effort.FULL.value,
-    help="A million neighbours of each statistic, a hundred thousand runs (slow methods: ten thousand): minutes.",
 )
 @choice_option(
     "--calibration",
@@ -52,30 +48,22 @@ STORE = "audit.db"  # where the audit of all methods keeps what is done, in its 
     "Paper and program try the claims of the publication, on that reading of it.",
     Calibration.NONE,
 )
-@click.option("--epsilon", default="1", metavar="NUMBER", help="The epsilon that is claimed.")
-@click.option("--delta", default="1e-6", metavar="NUMBER", help="The delta that is claimed.")
+@option("--epsilon NUMBER", "The epsilon that is claimed.", default="1")
+@option("--delta NUMBER", "The delta that is claimed.", default="1e-6")
 @settings_option
-@click.option(
-    "--pairs", type=click.IntRange(1), metavar="INTEGER", help="Neighbours of each statistic, in place of the effort's."
+@option("--pairs INTEGER", "Neighbours of each statistic, in place of the effort's.", type=click.IntRange(1))
+@option("--runs INTEGER", "Runs on each table, in place of the effort's.", type=click.IntRange(8))
+@option(
+    "--trials INTEGER", "Trials of membership inference, in place of the effort's.", type=click.IntRange(FEWEST_TRIALS)
 )
-@click.option("--runs", type=click.IntRange(8), metavar="INTEGER", help="Runs on each table, in place of the effort's.")
-@click.option(
-    "--trials",
-    type=click.IntRange(FEWEST_TRIALS),
-    metavar="INTEGER",
-    help="Trials of membership inference, in place of the effort's.",
+@option("--seed INTEGER", "For other runs.", type=click.IntRange(0), default=0)
+@option("--workers INTEGER", "Processes.", type=click.IntRange(1), default=1)
+@option(
+    "--store FILE",
+    "Where finished parts are kept, so that an audit that was stopped goes on. With --all it is in the folder.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="INTEGER", help="For other runs.")
-@click.option("--workers", type=click.IntRange(1), default=1, metavar="INTEGER", help="Processes.")
-@click.option(
-    "--store",
-    metavar="FILE",
-    help="Where finished parts are kept, so that an audit that was stopped goes on. With --all it is in the folder.",
-)
-@click.option("--table", metavar="FILE", help="Where tables of all that was tried go, as Markdown.")
-@click.option(
-    "-o", "--output", metavar="PATH", help="Where the certificate goes, as JSON. With --all a folder for all of them."
-)
+@option("--table FILE", "Where tables of all that was tried go, as Markdown.")
+@option("-o --output PATH", "Where the certificate goes, as JSON. With --all a folder for all of them.")
 def audit(
     method: str | None,
     all_methods: bool,

@@ -13,7 +13,7 @@ import click
 from dagveil.cli import options as shared
 from dagveil.cli import output as terminal
 from dagveil.cli.failure import stoppable
-from dagveil.cli.options import Order, read_order
+from dagveil.cli.options import Order, option, read_order
 from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Method, method_named
@@ -33,13 +33,12 @@ Done = TypeVar("Done")
 @click.argument("file")
 @shared.run_options
 @shared.releasing_options
-@click.option("-o", "--output", metavar="FILE", default="evidence.json", help="Where the evidence goes.")
-@click.option("--plan", "plan_path", metavar="PLAN.json", help="Follow an agreed plan: it fixes questions and budget.")
-@click.option("--site", metavar="NAME", help="Which site of the plan this is; only with --plan.")
-@click.option(
-    "--dataset",
-    metavar="NAME",
-    help="What the ledger calls this site's table, if the plan's schema is taken as it is; only with --plan.",
+@option("-o --output FILE", "Where the evidence goes.", default="evidence.json")
+@option("plan_path --plan PLAN.json", "Follow an agreed plan: it fixes questions and budget.")
+@option("--site NAME", "Which site of the plan this is; only with --plan.")
+@option(
+    "--dataset NAME",
+    "What the ledger calls this site's table, if the plan's schema is taken as it is; only with --plan.",
 )
 @click.pass_context
 @stoppable
@@ -92,18 +91,15 @@ def measure(
 @shared.run_options
 @shared.method_options
 @shared.search_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
+@option(
+    "-o --output FOLDER",
+    "Folder for result.json, graph.svg, report.html and, if evidence was released, evidence.json.",
     default="dagveil-out",
-    help="Folder for result.json, graph.svg, report.html and, if evidence was released, evidence.json.",
 )
-@click.option(
-    "--audit",
-    "effort",
+@option(
+    "effort --audit",
+    "Audit the method at this budget, on synthetic tables, and show in the report what came of it.",
     type=click.Choice(["quick"]),
-    help="Audit the method at this budget, on synthetic tables, and show in the report what came of it.",
 )
 @click.pass_context
 @stoppable

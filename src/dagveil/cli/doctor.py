@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from dagveil.cli.options import ledger_option
+from dagveil.cli.options import ledger_option, option
 from dagveil.cli.output import open_console
 from dagveil.runs.installation import check_installation
 
@@ -17,7 +17,7 @@ SIGNS = {"ok": "ok", "missing": "–", "failed": "FAILED"}
 
 @click.command(short_help="Tell what is installed, and what answers.")
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@option("as_json --json", "Print the findings as JSON.", is_flag=True)
 def doctor(ledger: str, as_json: bool) -> None:
     """Tell what is installed, which engines and services answer, where the ledger is, and how to install the rest.
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from dagveil.cli import options as shared
 from dagveil.cli import output as terminal
 from dagveil.cli.failure import stoppable
-from dagveil.cli.options import choice_option, read_order, run_options
+from dagveil.cli.options import choice_option, option, read_order, run_options
 from dagveil.cli.plan import read_list
 from dagveil.effects.answer import Effect, Estimate, PossibleEffect, describe_readings
 from dagveil.graphs.exchange.formats import load_graph
@@ -29,35 +29,29 @@ _FREE_NAMES = ("redraws", "width")
 
 @click.command(short_help="Say what changing one column does to another, from a result.")
 @click.argument("file", metavar="RESULT|FILE")
-@click.option("--cause", required=True, metavar="COLUMN", help="The column that would be changed.")
-@click.option("--effect", "outcome", required=True, metavar="COLUMN", help="The column that would follow.")
-@click.option(
-    "--adjust",
-    metavar="LIST",
-    help="Columns to adjust for, with commas.  [default: those that tell the effect best, by the graph]",
+@option("--cause COLUMN", "The column that would be changed.", required=True)
+@option("outcome --effect COLUMN", "The column that would follow.", required=True)
+@option(
+    "--adjust LIST", "Columns to adjust for, with commas.  [default: those that tell the effect best, by the graph]"
 )
-@click.option("--graph", "graph_path", metavar="GRAPH", help="A graph in place of the result's: .dot, .gml, .txt, …")
-@click.option("--knowledge", "knowledge_path", metavar="FILE.toml", help="Background knowledge that directs edges.")
-@click.option(
-    "--redraws",
+@option("graph_path --graph GRAPH", "A graph in place of the result's: .dot, .gml, .txt, …")
+@option("knowledge_path --knowledge FILE.toml", "Background knowledge that directs edges.")
+@option(
+    "--redraws INTEGER",
+    "Draw graph and effect again so often, at no cost, for an interval that counts how the graph was chosen.",
     type=click.IntRange(0, 10_000),
     default=0,
-    metavar="INTEGER",
-    help="Draw graph and effect again so often, at no cost, for an interval that counts how the graph was chosen.",
 )
-@click.option(
-    "--width",
+@option(
+    "--width SHARE",
+    "Say which epsilon would give an interval so wide (0.02 is two points), if its tables were released.",
     type=float,
-    metavar="SHARE",
-    help="Say which epsilon would give an interval so wide (0.02 is two points), if its tables were released.",
 )
-@click.option(
-    "--evidence", metavar="FILE", help="The evidence that was searched.  [default: evidence.json beside the result]"
-)
-@click.option("--from", "source", metavar="RESULT", help="The result whose graph counts, if FILE is a table.")
+@option("--evidence FILE", "The evidence that was searched.  [default: evidence.json beside the result]")
+@option("source --from RESULT", "The result whose graph counts, if FILE is a table.")
 @shared.run_options
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-@click.option("-o", "--output", metavar="FOLDER", help="Folder for effect.json and, if rows were read, evidence.json.")
+@option("as_json --json", "Print the answer as JSON.", is_flag=True)
+@option("-o --output FOLDER", "Folder for effect.json and, if rows were read, evidence.json.")
 @click.pass_context
 @stoppable
 def effect(
@@ -246,7 +240,7 @@ def _print_offer(found: Effect, file: str) -> None:
 
 @click.command(short_help="Find which of two numeric columns is the cause.")
 @click.argument("file")
-@click.option("--columns", metavar="X,Y", required=True, help="Two numeric columns, with a comma between them.")
+@option("--columns X,Y", "Two numeric columns, with a comma between them.", required=True)
 @run_options
 @choice_option("--score", Score.HSIC, "How the dependence of a residual on the other column is scored.")
 @choice_option(
@@ -254,7 +248,7 @@ def _print_offer(found: Effect, file: str) -> None:
     RegressionRule.RELEASED,
     "Polynomials from a noisy table that is released first, or kernel ridge regression on the rows.",
 )
-@click.option("-o", "--output", metavar="FILE", default="direction.json", help="Where the answer goes.")
+@option("-o --output FILE", "Where the answer goes.", default="direction.json")
 @stoppable
 def direction(file: str, columns: str, score: str, regression: str, output: str, **run: Any) -> None:
     """Find which of two numeric columns of FILE, a table (CSV, TSV, Parquet, Feather, Arrow), is the cause.

@@ -21,6 +21,7 @@ from dagveil.cli.options import (
     SEARCH_NAMES,
     choice_option,
     level_options,
+    option,
     refuse_given,
     require_schema,
     search_settings,
@@ -59,25 +60,23 @@ def local() -> None:
 
 
 @local.command(short_help="Plan how records are randomised, and print what that promises.")
-@click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels and bins of the columns, all public.")
-@click.option(
+@option("schema_path --schema SCHEMA.toml", "Levels and bins of the columns, all public.")
+@option(
     "--mechanism",
+    "Randomised response, or the bounded geometric mechanism, whose reports stay near the truth.",
     type=click.Choice([mechanism.value for mechanism in Mechanism]),
     required=True,
-    help="Randomised response, or the bounded geometric mechanism, whose reports stay near the truth.",
 )
 @choice_option("--form", Form.COMPONENT_WISE, "Noise for each column, or for the product of all columns at once.")
-@click.option("--epsilon", metavar="NUMBER", help="Largest epsilon of one report; this or --truth.")
-@click.option(
-    "--truth", type=float, metavar="P", help="Probability that the true record is reported; this or --epsilon."
-)
+@option("--epsilon NUMBER", "Largest epsilon of one report; this or --truth.")
+@option("--truth P", "Probability that the true record is reported; this or --epsilon.", type=float)
 @choice_option("--split", Split.UNIFORM, "How columns share epsilon: evenly, or in proportion to their levels.")
 @choice_option(
     "--norm", Norm.MANHATTAN, "Distance between records, for combined geometric noise and for metric privacy."
 )
-@click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; receipts will say so.")
-@click.option("-o", "--output", metavar="FILE", default="protocol.json", help="Where the protocol goes.")
-@click.option("--force", is_flag=True, help="Replace an existing protocol.")
+@option("--accept-draft", "Use an unreviewed schema as it is; receipts will say so.", is_flag=True)
+@option("-o --output FILE", "Where the protocol goes.", default="protocol.json")
+@option("--force", "Replace an existing protocol.", is_flag=True)
 def plan(
     schema_path: str | None,
     mechanism: str,
@@ -121,11 +120,9 @@ def plan(
 
 @local.command(short_help="Print what a protocol promises.")
 @click.argument("protocol", metavar="PROTOCOL.json")
-@click.option(
-    "--priors",
-    "priors_path",
-    metavar="FILE.toml",
-    help="What an attacker knows before: shares of labels, [column] by [column]. Even where nothing is said.",
+@option(
+    "priors_path --priors FILE.toml",
+    "What an attacker knows before: shares of labels, [column] by [column]. Even where nothing is said.",
 )
 def show(protocol: str, priors_path: str | None) -> None:
     """Print what a protocol promises, computed again from its probabilities."""
@@ -141,16 +138,16 @@ local.add_command(export)
 
 @local.command(short_help="Recover the joint law of some columns from collected reports.")
 @click.argument("reports", metavar="REPORTS")
-@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
-@click.option("--columns", metavar="NAMES", required=True, help="Columns of the law, separated by commas.")
+@option("protocol_path --protocol FILE", "With which the reports were made.", required=True)
+@option("--columns NAMES", "Columns of the law, separated by commas.", required=True)
 @choice_option(
     "--by",
     Rule.INVERSE,
     "Inverse of the channel: no bias, exact variance. IBU (iterative Bayesian update): the likeliest law, never "
     "negative.",
 )
-@click.option("--redraws", type=click.IntRange(0), default=REDRAWS, help="Redraws behind the standard errors of ibu.")
-@click.option("-o", "--output", metavar="FILE.csv", help="Also write the law to this file.")
+@option("--redraws", "Redraws behind the standard errors of ibu.", type=click.IntRange(0), default=REDRAWS)
+@option("-o --output FILE.csv", "Also write the law to this file.")
 def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: int, output: str | None) -> None:
     """Recover how true values are distributed behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
 
@@ -185,7 +182,7 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
 
 @local.command(short_help="Discover the causal graph behind collected reports.")
 @click.argument("reports", metavar="REPORTS")
-@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
+@option("protocol_path --protocol FILE", "With which the reports were made.", required=True)
 @choice_option(
     "--algorithm",
     discovery.Algorithm.PC,
@@ -204,14 +201,12 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     "How the channel is undone: in every test (inverse), or once, by the iterative Bayesian update of the law "
     "(ibu).  [default: inverse; for --pairs ibu]",
 )
-@click.option("--blind", is_flag=True, help="Ignore the channel, for comparison: the answers are then wrong.")
+@option("--blind", "Ignore the channel, for comparison: the answers are then wrong.", is_flag=True)
 @level_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
+@option(
+    "-o --output FOLDER",
+    "Folder for result.json, graph.svg and report.html; of FCI result.json and graph.txt, of pairs result.json.",
     default="dagveil-out",
-    help="Folder for result.json, graph.svg and report.html; of FCI result.json and graph.txt, of pairs result.json.",
 )
 def discover(
     reports: str,

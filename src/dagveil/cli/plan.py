@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from dagveil.cli import options as shared
 from dagveil.cli import output as terminal
-from dagveil.cli.options import list_given, read_order, refuse_given
+from dagveil.cli.options import list_given, option, read_order, refuse_given
 from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
@@ -36,41 +36,27 @@ from dagveil.search.settings import SearchSettings
 from dagveil.text import clean_text
 
 _exploring_options = shared.option_group(
-    click.option(
-        "--explore",
-        "exploring",
+    option(
+        "exploring --explore",
+        "Show what accuracy each epsilon would buy, on synthetic tables of this schema, and recommend one.",
         is_flag=True,
-        help="Show what accuracy each epsilon would buy, on synthetic tables of this schema, and recommend one.",
     ),
-    click.option("--epsilons", default=",".join(EPSILONS), metavar="LIST", help="Budgets to explore."),
-    click.option("--methods", metavar="LIST", help="Methods to explore.  [default: all that fit and are not slow]"),
-    click.option("--wanted-f1", type=float, default=WANTED_F1, metavar="SHARE", help="Accuracy to reach."),
-    click.option(
-        "--degree",
+    option("--epsilons LIST", "Budgets to explore.", default=",".join(EPSILONS)),
+    option("--methods LIST", "Methods to explore.  [default: all that fit and are not slow]"),
+    option("--wanted-f1 SHARE", "Accuracy to reach.", type=float, default=WANTED_F1),
+    option(
+        "--degree NUMBER",
+        f"Edges per column of synthetic graphs.  [default: {EDGES_PER_COLUMN:g}, or half of all pairs]",
         type=float,
-        metavar="NUMBER",
-        help=f"Edges per column of synthetic graphs.  [default: {EDGES_PER_COLUMN:g}, or half of all pairs]",
     ),
-    click.option(
-        "--strength",
-        type=float,
-        default=STRENGTH,
-        metavar="NUMBER",
-        help="Mean strength of synthetic edges, about a correlation.",
+    option("--strength NUMBER", "Mean strength of synthetic edges, about a correlation.", type=float, default=STRENGTH),
+    option("--models INTEGER", "Synthetic tables to draw.", type=int, default=MODELS),
+    option("--rows INTEGER", "Rows to expect.  [default: the schema's nominal rows]", type=int),
+    option("--seed INTEGER", "Random seed for the synthetic tables.", type=click.IntRange(0), default=0),
+    option(
+        "--seconds NUMBER", "Processor time that the exploration may take by the forecast.", type=float, default=SECONDS
     ),
-    click.option("--models", type=int, default=MODELS, metavar="INTEGER", help="Synthetic tables to draw."),
-    click.option("--rows", type=int, metavar="INTEGER", help="Rows to expect.  [default: the schema's nominal rows]"),
-    click.option(
-        "--seed", type=click.IntRange(0), default=0, metavar="INTEGER", help="Random seed for the synthetic tables."
-    ),
-    click.option(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        metavar="NUMBER",
-        help="Processor time that the exploration may take by the forecast.",
-    ),
-    click.option("--workers", type=click.IntRange(1), default=1, metavar="INTEGER", help="Processes."),
+    option("--workers INTEGER", "Processes.", type=click.IntRange(1), default=1),
     shared.ledger_option,
 )
 _EXPLORING_NAMES = (
@@ -139,61 +125,52 @@ def print_exploration(found: Exploration) -> None:
 
 @click.command(short_help="Fix what will be asked, and what it will cost, before any row is read.")
 @click.argument("schema_file", required=False, metavar="[SCHEMA.toml]")
-@click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels, bounds and public facts of all sites.")
-@click.option("--epsilon", metavar="NUMBER", help="Privacy budget of each site's run, for example 1.")
-@click.option("--delta", default="1e-6", metavar="NUMBER", help="The other half of that budget.")
+@option("schema_path --schema SCHEMA.toml", "Levels, bounds and public facts of all sites.")
+@option("--epsilon NUMBER", "Privacy budget of each site's run, for example 1.")
+@option("--delta NUMBER", "The other half of that budget.", default="1e-6")
 @shared.releasing_options
-@click.option(
-    "--site",
-    "sites",
-    multiple=True,
-    metavar="NAME[=ROWS[,EPSILON[,DELTA]]]",
-    help="A custodian, with a public number of rows and, if it differs, its budget. May be given several times.  "
+@option(
+    "sites --site NAME[=ROWS[,EPSILON[,DELTA]]]",
+    "A custodian, with a public number of rows and, if it differs, its budget. May be given several times.  "
     "[default: one site, with the schema's name and nominal rows]",
+    multiple=True,
 )
 @shared.choice_option(
     "--tables",
     planning.TableRule.AUTO,
     "Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
 )
-@click.option(
-    "--rounds",
+@option(
+    "--rounds INTEGER",
+    "2 keeps a part of the budget for a second round, which --second plans.",
     type=click.IntRange(1, 2),
     default=1,
-    metavar="INTEGER",
-    help="2 keeps a part of the budget for a second round, which --second plans.",
 )
-@click.option(
-    "--second",
+@option(
+    "--second PLAN.json COMBINED.json",
+    "Plan the second round of a study from the sum of its first; schema, sites and budgets are the plan's.",
     nargs=2,
-    metavar="PLAN.json COMBINED.json",
-    help="Plan the second round of a study from the sum of its first; schema, sites and budgets are the plan's.",
 )
-@click.option(
-    "--redraws",
+@option(
+    "--redraws INTEGER",
+    "Redraws of the search, for the forecast.",
     type=click.IntRange(0),
     default=SearchSettings().redraws,
-    metavar="INTEGER",
-    help="Redraws of the search, for the forecast.",
 )
 @shared.choice_option("--noise", DEFAULT_NOISE, "Where noise will come from, for the forecast.", NoiseKind.SEEDED)
 @shared.choice_option("--engine", Engine.MEMORY, "Where rows will be counted, for the forecast.", Engine.AUTO)
-@click.option("--calibrate", is_flag=True, help="Benchmark this machine first, and save the results for later plans.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
+@option("--calibrate", "Benchmark this machine first, and save the results for later plans.", is_flag=True)
+@option(
+    "-o --output FILE",
+    "Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
 )
-@click.option(
-    "--effect",
-    "pair",
+@option(
+    "pair --effect CAUSE EFFECT",
+    "Say which epsilon gives an interval of the wanted width for this effect; with --width.",
     nargs=2,
-    metavar="CAUSE EFFECT",
-    help="Say which epsilon gives an interval of the wanted width for this effect; with --width.",
 )
-@click.option("--width", type=float, metavar="SHARE", help="Wanted width of that interval: 0.02 is two points.")
-@click.option("--adjust", metavar="LIST", help="Columns that the effect will be adjusted for, with commas.")
+@option("--width SHARE", "Wanted width of that interval: 0.02 is two points.", type=float)
+@option("--adjust LIST", "Columns that the effect will be adjusted for, with commas.")
 @_exploring_options
 @click.pass_context
 def plan(
@@ -445,16 +422,15 @@ def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None
 
 @click.command(short_help="Add the evidence of several custodians who followed one plan.")
 @click.argument("files", nargs=-1, required=True, metavar="EVIDENCE.json...")
-@click.option("-o", "--output", metavar="FILE", default="combined.json", help="Output file for the combined evidence.")
-@click.option(
+@option("-o --output FILE", "Output file for the combined evidence.", default="combined.json")
+@option(
     "--shared-columns",
+    "Allow different plans: add what they have in common, and name the columns that are left out.",
     is_flag=True,
-    help="Allow different plans: add what they have in common, and name the columns that are left out.",
 )
-@click.option(
-    "--site-column",
-    metavar="NAME",
-    help="Add a column of this name for the site: its children in the graph are what differs between sites.",
+@option(
+    "--site-column NAME",
+    "Add a column of this name for the site: its children in the graph are what differs between sites.",
 )
 def combine(files: tuple[str, ...], output: str, shared_columns: bool, site_column: str | None) -> None:
     """Add evidence that several sites released by the same plan, at no cost and without any rows.

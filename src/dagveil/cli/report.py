@@ -11,6 +11,7 @@ import msgspec
 import tomli_w
 
 from dagveil.audit.certificate import load_certificate
+from dagveil.cli.options import option
 from dagveil.cli.output import check_writable, count, echo_document, open_console, write_output
 from dagveil.data.schema import load_toml
 from dagveil.effects.answer import load_effect
@@ -28,21 +29,13 @@ from dagveil.text import clean_lines, clean_text
 
 @click.command(short_help="Draw the report and the graph of a result again.")
 @click.argument("result", metavar="RESULT.json")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
-    help="Folder for report.html and graph.svg, or another name ending in .html.  [default: beside the result]",
+@option(
+    "-o --output FOLDER",
+    "Folder for report.html and graph.svg, or another name ending in .html.  [default: beside the result]",
 )
-@click.option(
-    "--card", metavar="FILE", help="Also write the card: what a public registry of deployments asks for, as JSON."
-)
-@click.option(
-    "--certificate",
-    metavar="FILE",
-    help="A certificate of `dagveil audit`: the report shows what was tried against the method.",
-)
-@click.option("--effect", "effects", multiple=True, metavar="FILE", help="An effect.json of `dagveil effect` to show.")
+@option("--card FILE", "Also write the card: what a public registry of deployments asks for, as JSON.")
+@option("--certificate FILE", "A certificate of `dagveil audit`: the report shows what was tried against the method.")
+@option("effects --effect FILE", "An effect.json of `dagveil effect` to show.", multiple=True)
 def report(
     result: str, output: str | None, card: str | None, certificate: str | None, effects: tuple[str, ...]
 ) -> None:
@@ -68,26 +61,23 @@ def report(
 
 @click.command(short_help="Write the graph of a result for another program.")
 @click.argument("result", metavar="RESULT.json", type=click.Path())
-@click.option(
-    "--to",
-    "form",
+@option(
+    "form --to",
+    "The other program's format. dowhy takes DAGs only, and neither it nor pgmpy a PAG.",
     type=click.Choice([form.value for form in Format]),
     required=True,
-    help="The other program's format. dowhy takes DAGs only, and neither it nor pgmpy a PAG.",
 )
-@click.option(
-    "--extend",
-    "extension",
+@option(
+    "extension --extend",
+    "Write one DAG of the equivalence class. The choice is arbitrary: the data do not make it.",
     flag_value=Extension.CONSISTENT.value,
-    help="Write one DAG of the equivalence class. The choice is arbitrary: the data do not make it.",
 )
-@click.option(
-    "--extend-nearest",
-    "extension",
+@option(
+    "extension --extend-nearest",
+    "Like --extend, but accept the closest DAG if no exact extension exists.",
     flag_value=Extension.NEAREST.value,
-    help="Like --extend, but accept the closest DAG if no exact extension exists.",
 )
-@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="File to write; otherwise it is printed.")
+@option("-o --output FILE", "File to write; otherwise it is printed.", type=click.Path())
 def export(result: str, form: str, extension: str | None, output: str | None) -> None:
     """Write the graph of RESULT.json for another program, at no cost.
 
@@ -113,12 +103,12 @@ def export(result: str, form: str, extension: str | None, output: str | None) ->
 @click.command(short_help="Compare a result with a known graph or with another result.")
 @click.argument("result", metavar="RESULT.json", type=click.Path())
 @click.argument("known", metavar="KNOWN", type=click.Path())
-@click.option(
+@option(
     "--drawn",
+    "Take the arrows of a known DAG as they are drawn. Otherwise those that data alone cannot tell do not count.",
     is_flag=True,
-    help="Take the arrows of a known DAG as they are drawn. Otherwise those that data alone cannot tell do not count.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print numbers and edges as JSON.")
+@option("as_json --json", "Print numbers and edges as JSON.", is_flag=True)
 def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
     """Say how the graph of RESULT.json (here) differs from another one (there), at no cost.
 
@@ -196,26 +186,21 @@ FACTS = "deployment.toml"
 
 @click.command(short_help="Write what a person needs to sign a release, and check it.")
 @click.argument("result", metavar="[RESULT.json]", required=False)
-@click.option("-o", "--output", metavar="FOLDER", help="A new or empty folder for the pack.")
-@click.option("--schema", metavar="SCHEMA.toml", help="The schema of the data set: the facts are kept beside it.")
-@click.option(
-    "--facts",
-    metavar="FILE",
-    help=f"What only people know, kept for the next time.  [default: {FACTS} beside the schema, or else the result]",
+@option("-o --output FOLDER", "A new or empty folder for the pack.")
+@option("--schema SCHEMA.toml", "The schema of the data set: the facts are kept beside it.")
+@option(
+    "--facts FILE",
+    f"What only people know, kept for the next time.  [default: {FACTS} beside the schema, or else the result]",
 )
-@click.option(
-    "--fact",
-    "given",
+@option(
+    "given --fact NAME=VALUE",
+    f"A fact, such as {', '.join(NEEDED)}. May be given several times; what is missing is asked for.",
     multiple=True,
-    metavar="NAME=VALUE",
-    help=f"A fact, such as {', '.join(NEEDED)}. May be given several times; what is missing is asked for.",
 )
-@click.option(
-    "--certificate", metavar="FILE", help="Of `dagveil audit`.  [default: certificate.json beside the result]"
-)
-@click.option("--key", metavar="FILE", help="A private key of OpenSSH's to sign with.")
-@click.option("--verify", metavar="FOLDER", help="Check a pack instead of writing one.")
-@click.option("--public-key", metavar="FILE", help="With --verify: the key that must have signed.")
+@option("--certificate FILE", "Of `dagveil audit`.  [default: certificate.json beside the result]")
+@option("--key FILE", "A private key of OpenSSH's to sign with.")
+@option("--verify FOLDER", "Check a pack instead of writing one.")
+@option("--public-key FILE", "With --verify: the key that must have signed.")
 def certify(
     result: str | None,
     output: str | None,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
-from dagveil.cli.options import ledger_option
+from dagveil.cli.options import ledger_option, option
 from dagveil.errors import DataError
 
 
 @click.command(short_help="Open a web application on this machine: budgets, schemas, plans, runs, results.")
 @click.argument("folder", default="dagveil-studio", metavar="[FOLDER]")
-@click.option("--host", default="127.0.0.1", help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@option("--host", "Where to listen.", default="127.0.0.1")
+@option("--port", "0 takes a free one.", type=click.IntRange(0, 65535), default=0)
 @ledger_option
-@click.option("--largest-upload", type=click.IntRange(1), default=2048, metavar="MB", help="Maximum upload size.")
-@click.option("--jobs", type=click.IntRange(1, 64), default=2, help="Runs at the same time.")
-@click.option("--allow-remote", is_flag=True, help="Let other machines reach the studio; needed for any other --host.")
+@option("--largest-upload MB", "Maximum upload size.", type=click.IntRange(1), default=2048)
+@option("--jobs", "Runs at the same time.", type=click.IntRange(1, 64), default=2)
+@option("--allow-remote", "Let other machines reach the studio; needed for any other --host.", is_flag=True)
 def studio(folder: str, host: str, port: int, ledger: str, largest_upload: int, jobs: int, allow_remote: bool) -> None:
     """Serve FOLDER as a web application, for you alone, until stopped by Ctrl-C or a signal.
 

@@ -10,6 +10,7 @@ import numpy as np
 from pyarrow import csv, parquet
 from rich.table import Table
 
+from dagveil.cli.options import option
 from dagveil.cli.output import check_writable, open_console, show_progress, write_output
 from dagveil.data.column import Column
 from dagveil.data.schema import save_schema
@@ -33,15 +34,12 @@ SHRUNK = (
 
 @click.command(short_help="Show released evidence as tables with standard errors.")
 @click.argument("evidence", metavar="EVIDENCE.json")
-@click.option(
-    "--columns",
+@option(
+    "--columns NAMES",
+    "Show the joint counts of these columns, with commas between them.  [default: each column by itself]",
     multiple=True,
-    metavar="NAMES",
-    help="Show the joint counts of these columns, with commas between them.  [default: each column by itself]",
 )
-@click.option(
-    "-o", "--output", metavar="FILE", help="Write them to this .csv or .parquet file, or as bars to .svg, instead."
-)
+@option("-o --output FILE", "Write them to this .csv or .parquet file, or as bars to .svg, instead.")
 def tables(evidence: str, columns: tuple[str, ...], output: str | None) -> None:
     """Show what EVIDENCE.json tells about each column, or about several together, at no cost."""
     path = None if output is None else Path(output)
@@ -106,14 +104,12 @@ HELP = (
 
 @click.command(help=HELP, short_help="Generate public example data from a known network.")
 @click.argument("network", type=click.Choice(NETWORK_NAMES), metavar="NETWORK")
-@click.option("--rows", type=click.IntRange(1), default=100_000, help="How many rows.")
-@click.option("--seed", type=click.IntRange(0), default=1, help="Random seed.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
+@option("--rows", "How many rows.", type=click.IntRange(1), default=100_000)
+@option("--seed", "Random seed.", type=click.IntRange(0), default=1)
+@option(
+    "-o --output FILE",
+    "A .csv or .parquet file; its schema goes to the same name with .toml. Existing files are replaced.",
     required=True,
-    help="A .csv or .parquet file; its schema goes to the same name with .toml. Existing files are replaced.",
 )
 def sample(network: str, rows: int, seed: int, output: str) -> None:
     """Write sampled rows and their schema."""
@@ -135,15 +131,13 @@ def sample(network: str, rows: int, seed: int, output: str) -> None:
 
 @click.command(short_help="Draw synthetic rows from released evidence.")
 @click.argument("evidence", metavar="EVIDENCE.json")
-@click.option("--rows", type=click.IntRange(1), default=10_000, help="How many rows.")
-@click.option("--seed", type=click.IntRange(0), default=1, help="Random seed.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    required=True,
-    help="A .csv, .parquet, .feather or .arrow file; its schema goes to the same name with .toml. Existing files are "
+@option("--rows", "How many rows.", type=click.IntRange(1), default=10_000)
+@option("--seed", "Random seed.", type=click.IntRange(0), default=1)
+@option(
+    "-o --output FILE",
+    "A .csv, .parquet, .feather or .arrow file; its schema goes to the same name with .toml. Existing files are "
     "replaced.",
+    required=True,
 )
 def synthesize(evidence: str, rows: int, seed: int, output: str) -> None:
     """Draw synthetic rows from a graphical model fitted to EVIDENCE.json, at no cost.
