@@ -50,8 +50,7 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
     The record itself is never printed.
     """
     protocol = load_protocol(protocol_path)
-    noise = None if seed is None else noise_source(NoiseKind.SEEDED, seed)
-    device = Device(protocol, noise)
+    device = Device(protocol, None if seed is None else noise_source(NoiseKind.SEEDED, seed))
     names = (*protocol.names, *(() if device.private else (NOT_PRIVATE,)))
     if not device.private:
         click.echo("Warning: seeded, so these reports are not private. For tests only.", err=True)
@@ -59,10 +58,9 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
         check_labels(found, {column.name: column.labels for column in protocol.columns})
         # the first line of names is checked before anything is written
         given = read_records(lines, found, protocol.names)
-        first = list(itertools.islice(given, 1))
+        given = itertools.chain(list(itertools.islice(given, 1)), given)
         writer = RecordWriter(stream, found, names)
         together = 1 if records == "-" else _TOGETHER
-        given = itertools.chain(first, given)
         while block := list(itertools.islice(given, together)):
             for report in device.report(block):
                 writer.write(device.label(report))
@@ -82,8 +80,7 @@ def send(reports: str, url: str, protocol_path: str | None, form: str | None, ba
 
     A batch counts as sent when the collector has it on disk. It is sent again after a failure, and stored once.
     """
-    sender = Sender(url, tries)
-    with contextlib.closing(sender):
+    with contextlib.closing(Sender(url, tries)) as sender:
         theirs = sender.fetch_protocol()
         if protocol_path is not None and load_protocol(protocol_path).digest() != theirs.digest():
             raise DataError("the collector has another protocol than the one given; nothing was sent")

@@ -18,8 +18,9 @@ from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Method, method_named
 from dagveil.papers.publication import read_settings
+from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
-from dagveil.report.html import render_report, render_svg
+from dagveil.report.html import render_report
 from dagveil.report.model import build_model
 from dagveil.runs import discovery
 from dagveil.runs.run import load_knowledge
@@ -165,15 +166,18 @@ def discover(
         with terminal.show_progress() as progress:
             result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
         terminal.write_output(folder / "result.json", result.save)
-    model = build_model(result)
-    terminal.write_output(folder / "graph.svg", f"{render_svg(model)}\n".encode())
-    terminal.write_output(folder / "report.html", render_report(model).encode())
+    terminal.write_pages(build_model(result), folder / "report.html", folder / "graph.svg")
     if effort is not None:
         from dagveil.audit.certificate import encode_certificate
+        from dagveil.audit.examination import Plan, examine_method
         from dagveil.audit.search import Effort
-        from dagveil.cli.audit import audit_result
+        from dagveil.cli.audit import read_settings as read_tried
 
-        found = audit_result(result, options, Effort(effort))
+        at = Budget.of(result.receipt.epsilon, result.receipt.delta)
+        tried, kind = method_named(result.method.name), Calibration(result.method.calibration)
+        with terminal.show_progress() as progress:
+            plan = Plan(Effort(effort), progress=progress)
+            found = examine_method(tried, at, read_tried(options), plan, calibration=kind)
         terminal.write_output(folder / "certificate.json", encode_certificate(found))
         written.append(folder / "certificate.json")
         # the report without it stands already: an audit that fails loses nothing

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
@@ -21,22 +21,15 @@ from dagveil.errors import DagveilError, describe_error
 from dagveil.progress import Cancelled, CancelSignal
 from dagveil.text import clean_lines
 
-if TYPE_CHECKING:
-    from dagveil.privacy.ledger.ledger import Ledger
-
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
 
 
-class Refusal(click.ClickException):
-    """Something that was refused, with a next step for people."""
+class Failure(click.ClickException):
+    """Something that was refused, with a next step for people; or, with another code, what nobody foresaw."""
 
-    exit_code = 2
-
-
-class Breakdown(click.ClickException):
-    """Something that nobody foresaw."""
-
-    exit_code = 3
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class PlainGroup(click.Group):
@@ -59,21 +52,22 @@ class PlainGroup(click.Group):
             click.echo(f"Stopped. {describe_error(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
-            raise Refusal(clean_lines(describe_error(error))) from error
+            raise Failure(clean_lines(describe_error(error))) from error
         except Exception as error:
             if isinstance(error, OSError):
                 if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
                     raise
                 if error.filename is not None and error.strerror:
                     place = clean_lines(str(error.filename))
-                    raise Refusal(f"{place}: {error.strerror}; check the path and your rights") from error
+                    raise Failure(f"{place}: {error.strerror}; check the path and your rights") from error
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             # a traceback or message of a library may hold values of the rows
-            raise Breakdown(
+            raise Failure(
                 f"something unexpected went wrong ({type(error).__name__}). Its message is withheld because it may "
                 f"hold data. Set {DEBUG_VARIABLE}=1 to see it, and please report it without data. "
-                f"{describe_error(error) or 'What was charged stays charged: see `dagveil budget show`.'}"
+                f"{describe_error(error) or 'What was charged stays charged: see `dagveil budget show`.'}",
+                exit_code=3,
             ) from error
 
 
@@ -138,11 +132,3 @@ def stoppable(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
 
     return call
-
-
-def open_watched_ledger(place: str) -> Ledger:
-    """Open the ledger of a run: no signal cuts through its steps, and a swallowed one is heard at the next."""
-    from dagveil.cli.options import open_ledger
-    from dagveil.privacy.ledger.ledger import WatchedLedger
-
-    return WatchedLedger(open_ledger(place), INTERRUPT, INTERRUPT.note_run)

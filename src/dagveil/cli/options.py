@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import shlex
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,14 +14,14 @@ import click
 from click.core import ParameterSource
 from sqlalchemy.engine import make_url
 
-from dagveil.cli.failure import open_watched_ledger
+from dagveil.cli.failure import INTERRUPT
 from dagveil.cli.output import check_writable, print_recovery
 from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.ledger.account import Account, describe_left
-from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
+from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, WatchedLedger
 from dagveil.privacy.noise.kind import DEFAULT_NOISE
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.run import LEDGER_VARIABLE, check_reviewed, default_ledger, open_private
@@ -126,24 +126,15 @@ method_options = option_group(
         "two claim nothing. None is for `pc`, which adds no noise.",
     ),
 )
-SEARCH_NAMES = (
-    *("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges"),
-    *("hidden_causes", "selection_bias", "edges_at"),
-)
+SEARCH_NAMES = tuple(field.name for field in fields(SearchSettings))
 
 # what has no meaning for a search over evidence
 RUN_NAMES = (
     *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
     *("accept_draft", "accept_no_guarantee", "method", "calibration", "options"),
 )
-_SEARCH_RULE = choice_option(
-    "--search",
-    SearchRule,
-    "Search strategy: independence tests (PC), a noise-aware score (GES), NOTEARS, for moments only, or auto: "
-    "tests, and the score where they are in doubt.  [default: by method]",
-)
-# they cost nothing
-_LEVEL_OPTIONS = (
+# of a search whose strategy is chosen otherwise; they cost nothing
+level_options = option_group(
     option(
         "--marginal-level P",
         "Keep a pair of columns at first if its p-value is below this.  [default: by kind of evidence]",
@@ -177,9 +168,13 @@ _LEVEL_OPTIONS = (
         "Background knowledge (tiers, forbidden, required) in place of the schema's.",
     ),
 )
-level_options = option_group(*_LEVEL_OPTIONS)  # of a search whose strategy is chosen otherwise
 search_options = option_group(
-    _SEARCH_RULE,
+    choice_option(
+        "--search",
+        SearchRule,
+        "Search strategy: independence tests (PC), a noise-aware score (GES), NOTEARS, for moments only, or auto: "
+        "tests, and the score where they are in doubt.  [default: by method]",
+    ),
     option(
         "--hidden-causes",
         "Allow for causes that were not measured: the graph is a PAG, with circles where the evidence does not tell.",
@@ -195,7 +190,7 @@ search_options = option_group(
         "Draw the edges with at least this probability.  [default: those that 80 % of the redraws have]",
         type=float,
     ),
-    *_LEVEL_OPTIONS,
+    level_options,
 )
 
 
@@ -221,11 +216,18 @@ def read_options(options: tuple[str, ...]) -> dict[str, Any]:
         name, mark, value = given.partition("=")
         if not mark or not name.strip():
             raise click.UsageError(f"--set takes NAME=VALUE, for example --set level=0.05; got {given!r}")
-        text = value.strip()
-        read[name.strip().replace("-", "_")] = (
-            [part.strip() for part in text.split(",") if part.strip()] if "," in text else text
-        )
+        read[name.strip().replace("-", "_")] = read_list(value) if "," in value else value.strip()
     return read
+
+
+def read_list(text: str) -> list[str]:
+    """Read a list that is written with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def split_names(words: tuple[str, ...], columns: Container[str]) -> list[str]:
+    """Split lists of names at commas; a word that is itself a column stays whole."""
+    return [name for word in words for name in ([word] if word in columns else map(str.strip, word.split(",")))]
 
 
 def search_settings(chosen: dict[str, Any]) -> SearchSettings:
@@ -256,11 +258,10 @@ def open_ledger(place: str) -> Ledger:
 
 def describe(account: Account) -> str:
     """Say what is spent, reserved and left."""
-    words = [account.words]
-    if account.spending.reserved.epsilon:
+    words, reserved = [account.words], account.spending.reserved
+    if reserved.epsilon:
         words.append(
-            f"reserved by open runs epsilon {round_up(account.spending.reserved.epsilon, 4)}, "
-            f"delta {round_up(account.spending.reserved.delta, 4)}"
+            f"reserved by open runs epsilon {round_up(reserved.epsilon, 4)}, delta {round_up(reserved.delta, 4)}"
         )
     if account.lifetime is None:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
@@ -323,9 +324,8 @@ def read_order(
         check_reviewed(schema, accept_draft=run["accept_draft"])
     check_writable(*outputs, recovery, reads=(file, path, *reads), ledger=place)
     print_recovery(recovery, goes_on=True)
-    table = run.pop("table")
-    source = file if table is None else DatabaseTable(file, table)
+    source = file if (table := run.pop("table")) is None else DatabaseTable(file, table)
     rows = choose_engine(source, run.pop("engine"), run.pop("memory_limit"))  # nothing is read yet
-    books = open_watched_ledger(place)
-    options = {**run, "ledger": books, "recovery": recovery}
-    return Order(rows, schema, budget, books, place, options)
+    # no signal cuts through the ledger's steps, and a swallowed one is heard at the next
+    books = WatchedLedger(open_ledger(place), INTERRUPT, INTERRUPT.note_run)
+    return Order(rows, schema, budget, books, place, {**run, "ledger": books, "recovery": recovery})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ import tomli_w
 
 from dagveil.audit.certificate import load_certificate
 from dagveil.cli.options import option
-from dagveil.cli.output import check_writable, count, echo_document, open_console, write_output
+from dagveil.cli.output import check_writable, count, echo_document, say, write_output, write_pages
 from dagveil.data.schema import load_toml
 from dagveil.effects.answer import load_effect
 from dagveil.errors import DataError
@@ -20,11 +19,10 @@ from dagveil.evaluation.comparison import Comparison, Difference, Graph, Reading
 from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format, load_graph
 from dagveil.report.certification import certify as write_pack
 from dagveil.report.certification import verify_pack
-from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
 from dagveil.report.registry import NEEDED, DeploymentFacts, build_card, encode_card, read_fact
 from dagveil.runs.result import load_result, result_from_json
-from dagveil.text import clean_lines, clean_text
+from dagveil.text import clean_lines
 
 
 @click.command(short_help="Draw the report and the graph of a result again.")
@@ -52,8 +50,7 @@ def report(
         raise click.UsageError("the report, the drawing and the card must be different files")
     check_writable(*written, reads=read)
     model = build_model(loaded, audited, answers)
-    write_output(page, render_report(model).encode())
-    write_output(drawing, f"{render_svg(model)}\n".encode())
+    write_pages(model, page, drawing)
     if card:
         write_output(Path(card), f"{encode_card(build_card(model))}\n".encode())
     click.echo(f"wrote {' and '.join(map(str, written))}")
@@ -145,39 +142,34 @@ def _summarise(found: Comparison) -> dict[str, object]:
 
 
 def _print(found: Comparison, known: str) -> None:
-    console = open_console()
     rates = found.skeleton
-    console.print(clean_text(f"taking {known} (there) as the truth:"))
-    console.print(
+    say(
+        f"taking {known} (there) as the truth:",
         f"skeleton: F1 {rates.f1:.3f}, precision {rates.precision:.3f}, recall {rates.recall:.3f}; "
-        f"structural Hamming distance {found.shd}"
-    )
-    console.print(
+        f"structural Hamming distance {found.shd}",
         f"arrows: precision {found.arrow_precision:.3f}, recall {found.arrow_recall:.3f}; "
-        f"F1 of edges with their marks {found.marked_f1:.3f}"
+        f"F1 of edges with their marks {found.marked_f1:.3f}",
+        f"{count(found.same, 'edge')} the same in both",
     )
-    console.print(f"{count(found.same, 'edge')} the same in both")
-    sections: dict[str, Sequence[Difference]] = {
+    plain = all({difference.here, difference.there} <= {"→", "←", "—"} for difference in found.marked)
+    sections = {
         "only here": found.only_here,
         "only there": found.only_there,
         "turned, as they are here": found.turned,
+        "with a direction in one only" if plain else "with other marks": found.marked,
     }
     for title, differences in sections.items():
         if differences:
-            console.print(f"{title}: {count(len(differences), 'edge')}")
+            say(f"{title}: {count(len(differences), 'edge')}")
         for difference in differences:
-            console.print(f"  {_write(difference, difference.here or difference.there)}")
-    if found.marked:
-        plain = all({difference.here, difference.there} <= {"→", "←", "—"} for difference in found.marked)
-        title = "with a direction in one only" if plain else "with other marks"
-        console.print(f"{title}: {count(len(found.marked), 'edge')}")
-        for difference in found.marked:
             here, there = _write(difference, difference.here), _write(difference, difference.there)
-            console.print(f"  {here} here, {there} there")
+            say(f"  {here} here, {there} there" if differences is found.marked else f"  {here or there}")
 
 
 def _write(difference: Difference, sign: str) -> str:
-    first, second = clean_text(difference.first), clean_text(difference.second)
+    if not sign:
+        return ""
+    first, second = difference.first, difference.second
     return f"{second} {sign[1:]}→ {first}" if sign.startswith("←") else f"{first} {sign} {second}"
 
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from dagveil.cli import output as terminal
 from dagveil.cli.failure import PlainGroup, stoppable
-from dagveil.cli.options import option, option_group, read_order, run_options
+from dagveil.cli.options import option, option_group, read_order, run_options, split_names
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema, find_doubts
-from dagveil.data.schema import DECIMALS, ENCODINGS, Schema, load_schema, save_schema
+from dagveil.data.schema import DECIMALS, ENCODINGS, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
 from dagveil.runs.bounds import find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text
@@ -125,7 +125,7 @@ def bounds(
     try:
         found = find_bounds(
             *(order.rows, declared, order.budget.epsilon, order.budget.delta),
-            columns=_split_names(columns, declared) if columns else None,
+            columns=split_names(columns, declared.columns) if columns else None,
             coverage=coverage,
             **order.options,
         )
@@ -182,9 +182,3 @@ def check(context: click.Context, /, file: str, schema_path: str, **given: str |
 def _check_free(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise SchemaError(f"{path} exists; choose another output, or --force to replace it")
-
-
-def _split_names(texts: tuple[str, ...], declared: Schema) -> list[str]:
-    """Split names at commas, but for names that hold a comma themselves."""
-    named = [[text] if text in declared.columns else [part.strip() for part in text.split(",")] for text in texts]
-    return [name for names in named for name in names]

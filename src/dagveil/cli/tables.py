@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -10,9 +9,8 @@ import numpy as np
 from pyarrow import csv, parquet
 from rich.table import Table
 
-from dagveil.cli.options import option
+from dagveil.cli.options import option, split_names
 from dagveil.cli.output import check_writable, open_console, show_progress, write_output
-from dagveil.data.column import Column
 from dagveil.data.schema import save_schema
 from dagveil.evidence.bundle import load_evidence
 from dagveil.evidence.estimates import TableEstimate, TableOne
@@ -67,11 +65,6 @@ def tables(evidence: str, columns: tuple[str, ...], output: str | None) -> None:
             console.print(_lay_out(table))
         _print_moments(found)
     console.print(NOTE)
-
-
-def split_names(words: tuple[str, ...], columns: Mapping[str, Column]) -> tuple[str, ...]:
-    """Split lists of names at commas; a word that is itself a column stays whole."""
-    return tuple(name for word in words for name in ([word] if word in columns else map(str.strip, word.split(","))))
 
 
 def _lay_out(found: TableEstimate) -> Table:
