@@ -24,12 +24,16 @@ from dagveil.text import clean_lines
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
 
 
-class Failure(click.ClickException):
-    """Something that was refused, with a next step for people; or, with another code, what nobody foresaw."""
+class Refusal(click.ClickException):
+    """Something that was refused, with a next step for people."""
 
-    def __init__(self, message: str, exit_code: int = 2) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = 2
+
+
+class Breakdown(click.ClickException):
+    """Something that nobody foresaw."""
+
+    exit_code = 3
 
 
 class PlainGroup(click.Group):
@@ -52,22 +56,21 @@ class PlainGroup(click.Group):
             click.echo(f"Stopped. {describe_error(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
-            raise Failure(clean_lines(describe_error(error))) from error
+            raise Refusal(clean_lines(describe_error(error))) from error
         except Exception as error:
             if isinstance(error, OSError):
                 if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
                     raise
                 if error.filename is not None and error.strerror:
                     place = clean_lines(str(error.filename))
-                    raise Failure(f"{place}: {error.strerror}; check the path and your rights") from error
+                    raise Refusal(f"{place}: {error.strerror}; check the path and your rights") from error
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             # a traceback or message of a library may hold values of the rows
-            raise Failure(
+            raise Breakdown(
                 f"something unexpected went wrong ({type(error).__name__}). Its message is withheld because it may "
                 f"hold data. Set {DEBUG_VARIABLE}=1 to see it, and please report it without data. "
-                f"{describe_error(error) or 'What was charged stays charged: see `dagveil budget show`.'}",
-                exit_code=3,
+                f"{describe_error(error) or 'What was charged stays charged: see `dagveil budget show`.'}"
             ) from error
 
 

@@ -30,8 +30,7 @@ from dagveil.errors import DagveilError, MissingExtraError
 from dagveil.local.collector import Quiet, Refused, knows_host, listen, run_server, running
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.folder import Folder
-from dagveil.studio.job_runner import MOST_RUNNING, JobRunner, holding
-from dagveil.studio.jobs import JobStore
+from dagveil.studio.jobs import MOST_RUNNING, JobRunner, JobStore, holding
 from dagveil.studio.requests import MOST_UPLOADED
 from dagveil.studio.responses import WITHHELD, Refusal, refuse
 from dagveil.studio.service import StudioService

@@ -39,8 +39,7 @@ from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import requests, responses, views
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
-from dagveil.studio.job_runner import JobRunner
-from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobState, JobStore
+from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobRunner, JobState, JobStore
 
 SAMPLE: Final = "asia"
 SAMPLE_ROWS: Final = 10_000

@@ -31,11 +31,10 @@ from dagveil.runs.run import LEDGER_VARIABLE, knowledge_from_toml
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder
-from dagveil.studio.jobs import RECOVERY, START, Job, JobKind, JobState, JobStore, resolve_run
+from dagveil.studio.jobs import FOUND, RECOVERY, START, Job, JobKind, JobState, JobStore, resolve_run
 from dagveil.studio.responses import WITHHELD
 
 TELL_SECONDS: Final = 0.2  # how often progress is noted, at most
-FOUND: Final = ("result.json", "exploration.json")  # what a job leaves when it is done
 CHANGED: Final = (
     "the schema was changed after this run was asked for; nothing was drawn. Look at the plan and start again"
 )
