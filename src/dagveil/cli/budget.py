@@ -141,18 +141,9 @@ def history(dataset: str | None, ledger: str) -> None:
         if run.unreadable:
             charges += f", {run.unreadable} that cannot be read"
         state = f"{run.state.value}, unbounded" if run.unbounded else run.state.value
-        table.add_row(
-            str(run.id),
-            clean_text(run.dataset),
-            run.started,
-            clean_text(run.analyst or "unknown"),
-            clean_text(run.method),
-            state,
-            round_up(run.budget.epsilon, 4),
-            round_up(run.budget.delta, 4),
-            clean_text(run.terms.words),
-            clean_text(charges or "none"),
-        )
+        spent = (round_up(run.budget.epsilon, 4), round_up(run.budget.delta, 4))
+        cells = (run.dataset, run.started, run.analyst or "unknown", run.method, state, *spent, run.terms.words)
+        table.add_row(str(run.id), *map(clean_text, cells), clean_text(charges or "none"))
     open_console().print(table)
 
 

@@ -101,20 +101,13 @@ def plan(
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
     terminal.check_writable(path, reads=(schema_path,))
-    protocol = plan_protocol(
-        schema,
-        Mechanism(mechanism),
-        Form(form),
-        epsilon=None if epsilon is None else exact(epsilon, "epsilon"),
-        truth=truth,
-        split=Split(split),
-        norm=Norm(norm),
-    )
+    amount = None if epsilon is None else exact(epsilon, "epsilon")
+    how: dict[str, Any] = {"split": Split(split), "norm": Norm(norm)}
+    protocol = plan_protocol(schema, Mechanism(mechanism), Form(form), epsilon=amount, truth=truth, **how)
     terminal.write_output(path, protocol.save)
     print_protocol(protocol)
-    terminal.print_written(
-        [path], f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it."
-    )
+    hint = f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it."
+    terminal.print_written([path], hint)
 
 
 @local.command(short_help="Print what a protocol promises.")
@@ -154,9 +147,8 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     names = [name.strip() for name in columns.split(",")]
     if output:
         terminal.check_writable(Path(output), reads=(reports, protocol_path))
-        check_labels(
-            LineFormat.CSV, {column.name: column.labels for column in protocol.columns if column.name in names}
-        )
+        labels = {column.name: column.labels for column in protocol.columns if column.name in names}
+        check_labels(LineFormat.CSV, labels)
     law = recover_law(reports, protocol, names, Rule(by), redraws=redraws)
     table = law.to_table()
     terminal.say(f"{protocol.schema.dataset}: shares of true values behind {terminal.count(law.n_reports, 'report')}")
@@ -274,9 +266,7 @@ def _direction_table(found: discovery.ReportDirections) -> Table:
 
 
 def _pag_table(found: discovery.ReportPag) -> Table:
-    table = Table("from", "", "to")
-    if found.confidence:
-        table.add_column("edge confidence", justify="right")
+    table = Table("from", "", "to", *([Column("edge confidence", justify="right")] if found.confidence else []))
     for place, edge in enumerate(found.edges):
         edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
         shares = [f"{found.confidence[place]:.0%}"] if found.confidence else []
@@ -298,9 +288,8 @@ def print_protocol(protocol: Protocol, priors: Sequence[NDArray[np.float64]] | N
     for place, (column, figures) in enumerate(zip(protocol.columns, protocol.column_figures, strict=True)):
         if priors is not None and isinstance(protocol.channel, ComponentWise):
             figures = replace(figures, success=protocol.channel.channels[place].success(known[place]))
-        table.add_row(
-            clean_text(column.name), str(len(column.labels)), *_write_figures(figures, float(known[place].max()))
-        )
+        told = _write_figures(figures, float(known[place].max()))
+        table.add_row(clean_text(column.name), str(len(column.labels)), *told)
     table.add_section()
     table.add_row("record", "", *_write_figures(record, math.prod(float(prior.max()) for prior in known)))
     terminal.open_console().print(table)
