@@ -27,8 +27,8 @@ STORE = "audit.db"  # where the audit of all methods keeps what is done, in its 
 
 @click.command(short_help="Try to break a method's guarantee.")
 @click.argument("method", required=False)
-@option("all_methods --all", "Audit every method, one after the other.", is_flag=True)
-@option("--statistics", "Search the neighbours of every statistic, whichever method uses it; no METHOD.", is_flag=True)
+@option("all_methods --all", "Audit every method, one after the other.")
+@option("--statistics", "Search the neighbours of every statistic, whichever method uses it; no METHOD.")
 @option(
     "effort --quick",
     "Some thousand neighbours and some hundred runs: seconds to a minute. The default.",

@@ -69,7 +69,7 @@ def set_budget(dataset: str, epsilon: str, delta: str, composition: str | None, 
 @click.argument("analyst")
 @option("--epsilon NUMBER", "What this analyst's runs together may spend.")
 @option("--delta NUMBER", "The same for delta.", default="1e-5")
-@option("lift --none", "Lift the limit: only the data set's budget binds.", is_flag=True)
+@option("lift --none", "Lift the limit: only the data set's budget binds.")
 @ledger_option
 def limit(dataset: str, analyst: str, epsilon: str | None, delta: str, lift: bool, ledger: str) -> None:
     """Set what ANALYST may spend on DATASET, within the data set's own budget.

@@ -172,7 +172,7 @@ def _open_output(output: str, records: str, protocol: str) -> Iterator[TextIO]:
 @option("store_path --store FILE.db", "Where reports go: an SQLite file.", required=True)
 @option("--host", "Where to listen.", default="127.0.0.1")
 @option("--port", "0 takes a free one.", type=click.IntRange(0, 65535), default=8765)
-@option("--allow-remote", "Let other machines reach the collector; needed for any --host.", is_flag=True)
+@option("--allow-remote", "Let other machines reach the collector; needed for any --host.")
 def collect(protocol_path: str, store_path: str, host: str, port: int, allow_remote: bool) -> None:
     """Collect reports until stopped, by Ctrl-C or a signal.
 

@@ -44,12 +44,11 @@ _FREE_NAMES = ("redraws", "width")
 @option(
     "--width SHARE",
     "Say which epsilon would give an interval so wide (0.02 is two points), if its tables were released.",
-    type=float,
 )
 @option("--evidence FILE", "The evidence that was searched.  [default: evidence.json beside the result]")
 @option("source --from RESULT", "The result whose graph counts, if FILE is a table.")
 @shared.run_options
-@option("as_json --json", "Print the answer as JSON.", is_flag=True)
+@option("as_json --json", "Print the answer as JSON.")
 @option("-o --output FOLDER", "Folder for effect.json and, if rows were read, evidence.json.")
 @click.pass_context
 @stoppable

@@ -18,7 +18,7 @@ SIGNS = {"ok": "ok", "missing": "–", "failed": "FAILED"}
 
 @click.command(short_help="Tell what is installed, and what answers.")
 @ledger_option
-@option("as_json --json", "Print the findings as JSON.", is_flag=True)
+@option("as_json --json", "Print the findings as JSON.")
 def doctor(ledger: str, as_json: bool) -> None:
     """Tell what is installed, which engines and services answer, where the ledger is, and how to install the rest.
 
@@ -48,7 +48,7 @@ def doctor(ledger: str, as_json: bool) -> None:
 @ledger_option
 @option("--largest-upload MB", "Maximum upload size.", type=click.IntRange(1), default=2048)
 @option("--jobs", "Runs at the same time.", type=click.IntRange(1, 64), default=2)
-@option("--allow-remote", "Let other machines reach the studio; needed for any other --host.", is_flag=True)
+@option("--allow-remote", "Let other machines reach the studio; needed for any other --host.")
 def studio(folder: str, host: str, port: int, ledger: str, largest_upload: int, jobs: int, allow_remote: bool) -> None:
     """Serve FOLDER as a web application, for you alone, until stopped by Ctrl-C or a signal.
 

@@ -68,14 +68,14 @@ def local() -> None:
 )
 @choice_option("--form", Form.COMPONENT_WISE, "Noise for each column, or for the product of all columns at once.")
 @option("--epsilon NUMBER", "Largest epsilon of one report; this or --truth.")
-@option("--truth P", "Probability that the true record is reported; this or --epsilon.", type=float)
+@option("--truth P", "Probability that the true record is reported; this or --epsilon.")
 @choice_option("--split", Split.UNIFORM, "How columns share epsilon: evenly, or in proportion to their levels.")
 @choice_option(
     "--norm", Norm.MANHATTAN, "Distance between records, for combined geometric noise and for metric privacy."
 )
-@option("--accept-draft", "Use an unreviewed schema as it is; receipts will say so.", is_flag=True)
+@option("--accept-draft", "Use an unreviewed schema as it is; receipts will say so.")
 @option("-o --output FILE", "Where the protocol goes.", default="protocol.json")
-@option("--force", "Replace an existing protocol.", is_flag=True)
+@option("--force", "Replace an existing protocol.")
 def plan(
     schema_path: str | None,
     mechanism: str,
@@ -186,7 +186,7 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     "How the channel is undone: in every test (inverse), or once, by the iterative Bayesian update of the law "
     "(ibu).  [default: inverse; for --pairs ibu]",
 )
-@option("--blind", "Ignore the channel, for comparison: the answers are then wrong.", is_flag=True)
+@option("--blind", "Ignore the channel, for comparison: the answers are then wrong.")
 @level_options
 @option(
     "-o --output FOLDER",

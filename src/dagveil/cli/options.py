@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, fields
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -33,15 +33,21 @@ LEDGER_WAIT_SECONDS = WAIT_SECONDS
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+VALUES: Final = {"P": float, "SHARE": float, "INTEGER": int}  # types by what stands for a value; others are texts
+
+
 def option(usage: str, text: str, **more: Any) -> Callable[[Any], Any]:
     """Return an option with its help.
 
     The usage has the parameter's name if it is not the flag's, the flags, and what stands for the value, as in
-    `path -o --output FILE`; `more` goes to click as it is.
+    `path -o --output FILE`; without a value it is a flag that is given or not. `more` goes to click as it is.
     """
     words = usage.split()
     declared = [word for word in words if word.startswith("-") or (word.isidentifier() and word.islower())]
-    return click.option(*declared, metavar=" ".join(words[len(declared) :]) or None, help=text, **more)
+    value = " ".join(words[len(declared) :])
+    if value in VALUES:
+        more = {"type": VALUES[value], **more}
+    return click.option(*declared, metavar=value or None, help=text, **more or {"is_flag": not value})
 
 
 def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
@@ -94,12 +100,11 @@ run_options = option_group(
     ),
     option("--memory-limit SIZE", "For DuckDB, such as 8GB.  [default: half of what is free]"),
     option("--table NAME", "Table of the database or cluster that FILE names (or, on Spark, a path)."),
-    option("--accept-draft", "Use an unreviewed schema as it is; the receipt will say so.", is_flag=True),
+    option("--accept-draft", "Use an unreviewed schema as it is; the receipt will say so."),
     option(
         "--accept-no-guarantee",
         "Let a run as published or with seeded noise touch a data set that has a lifetime budget; the ledger "
         "records the run as unbounded.",
-        is_flag=True,
     ),
 )
 settings_option = option(
@@ -138,29 +143,21 @@ level_options = option_group(
     option(
         "--marginal-level P",
         "Keep a pair of columns at first if its p-value is below this.  [default: by kind of evidence]",
-        type=float,
     ),
     option(
         "--conditional-level P",
         "Columns separate a pair if its p-value given them is above this.  [default: by kind of evidence]",
-        type=float,
     ),
-    option(
-        "--largest-order INTEGER",
-        "Maximum size of the conditioning set (0 to 5).  [default: by kind of evidence]",
-        type=int,
-    ),
+    option("--largest-order INTEGER", "Maximum size of the conditioning set (0 to 5).  [default: by kind of evidence]"),
     choice_option("--arrows", ArrowRule.EVIDENCE, "How arrows are found."),
     option(
         "--false-edges NUMBER",
         "How many edges may appear on average if nothing depended on anything.",
-        type=float,
         default=SearchSettings().false_edges,
     ),
     option(
         "--redraws INTEGER",
         "How often noise is drawn again, at no cost, for the confidence of edges; 0 leaves it out.",
-        type=int,
         default=SearchSettings().redraws,
     ),
     option(
@@ -178,17 +175,10 @@ search_options = option_group(
     option(
         "--hidden-causes",
         "Allow for causes that were not measured: the graph is a PAG, with circles where the evidence does not tell.",
-        is_flag=True,
     ),
+    option("--selection-bias", "Allow also for rows that were selected by what is studied; only with --hidden-causes."),
     option(
-        "--selection-bias",
-        "Allow also for rows that were selected by what is studied; only with --hidden-causes.",
-        is_flag=True,
-    ),
-    option(
-        "--edges-at P",
-        "Draw the edges with at least this probability.  [default: those that 80 % of the redraws have]",
-        type=float,
+        "--edges-at P", "Draw the edges with at least this probability.  [default: those that 80 % of the redraws have]"
     ),
     level_options,
 )

@@ -39,23 +39,20 @@ _exploring_options = shared.option_group(
     option(
         "exploring --explore",
         "Show what accuracy each epsilon would buy, on synthetic tables of this schema, and recommend one.",
-        is_flag=True,
     ),
     option("--epsilons LIST", "Budgets to explore.", default=",".join(EPSILONS)),
     option("--methods LIST", "Methods to explore.  [default: all that fit and are not slow]"),
-    option("--wanted-f1 SHARE", "Accuracy to reach.", type=float, default=WANTED_F1),
+    option("--wanted-f1 SHARE", "Accuracy to reach.", default=WANTED_F1),
     option(
         "--degree NUMBER",
         f"Edges per column of synthetic graphs.  [default: {EDGES_PER_COLUMN:g}, or half of all pairs]",
         type=float,
     ),
-    option("--strength NUMBER", "Mean strength of synthetic edges, about a correlation.", type=float, default=STRENGTH),
-    option("--models INTEGER", "Synthetic tables to draw.", type=int, default=MODELS),
-    option("--rows INTEGER", "Rows to expect.  [default: the schema's nominal rows]", type=int),
+    option("--strength NUMBER", "Mean strength of synthetic edges, about a correlation.", default=STRENGTH),
+    option("--models INTEGER", "Synthetic tables to draw.", default=MODELS),
+    option("--rows INTEGER", "Rows to expect.  [default: the schema's nominal rows]"),
     option("--seed INTEGER", "Random seed for the synthetic tables.", type=click.IntRange(0), default=0),
-    option(
-        "--seconds NUMBER", "Processor time that the exploration may take by the forecast.", type=float, default=SECONDS
-    ),
+    option("--seconds NUMBER", "Processor time that the exploration may take by the forecast.", default=SECONDS),
     option("--workers INTEGER", "Processes.", type=click.IntRange(1), default=1),
     shared.ledger_option,
 )
@@ -147,7 +144,7 @@ def print_exploration(found: Exploration) -> None:
 )
 @shared.choice_option("--noise", DEFAULT_NOISE, "Where noise will come from, for the forecast.", NoiseKind.SEEDED)
 @shared.choice_option("--engine", Engine.MEMORY, "Where rows will be counted, for the forecast.", Engine.AUTO)
-@option("--calibrate", "Benchmark this machine first, and save the results for later plans.", is_flag=True)
+@option("--calibrate", "Benchmark this machine first, and save the results for later plans.")
 @option(
     "-o --output FILE",
     "Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
@@ -157,7 +154,7 @@ def print_exploration(found: Exploration) -> None:
     "Say which epsilon gives an interval of the wanted width for this effect; with --width.",
     nargs=2,
 )
-@option("--width SHARE", "Wanted width of that interval: 0.02 is two points.", type=float)
+@option("--width SHARE", "Wanted width of that interval: 0.02 is two points.")
 @option("--adjust LIST", "Columns that the effect will be adjusted for, with commas.")
 @_exploring_options
 @click.pass_context
@@ -386,9 +383,7 @@ def measure_by_plan(
 @click.argument("files", nargs=-1, required=True, metavar="EVIDENCE.json...")
 @option("-o --output FILE", "Output file for the combined evidence.", default="combined.json")
 @option(
-    "--shared-columns",
-    "Allow different plans: add what they have in common, and name the columns that are left out.",
-    is_flag=True,
+    "--shared-columns", "Allow different plans: add what they have in common, and name the columns that are left out."
 )
 @option(
     "--site-column NAME",

@@ -103,9 +103,8 @@ def export(result: str, form: str, extension: str | None, output: str | None) ->
 @option(
     "--drawn",
     "Take the arrows of a known DAG as they are drawn. Otherwise those that data alone cannot tell do not count.",
-    is_flag=True,
 )
-@option("as_json --json", "Print numbers and edges as JSON.", is_flag=True)
+@option("as_json --json", "Print numbers and edges as JSON.")
 def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
     """Say how the graph of RESULT.json (here) differs from another one (there), at no cost.
 

@@ -43,7 +43,7 @@ def schema() -> None:
 @click.argument("file")
 @option("-o --output FILE", "Where the draft goes.", default="schema.toml")
 @option("--dataset NAME", "Name of the data set in the ledger.  [default: the file's name]")
-@option("--force", "Replace an existing schema.", is_flag=True)
+@option("--force", "Replace an existing schema.")
 @_layout_options
 def draft(file: str, output: str, dataset: str | None, force: bool, **layout: str | None) -> None:
     """Write a first schema from FILE, marked as unreviewed.
@@ -89,11 +89,10 @@ def draft(file: str, output: str, dataset: str | None, force: bool, **layout: st
 @option(
     "--coverage SHARE",
     "Share of the rows that the bounds need to hold, for example 0.999: leaves out outer cells with few rows.",
-    type=float,
     default=1.0,
 )
 @option("-o --output FILE", "Where the schema with bounds goes.", required=True)
-@option("--force", "Replace an existing schema.", is_flag=True)
+@option("--force", "Replace an existing schema.")
 @click.pass_context
 @stoppable
 def bounds(

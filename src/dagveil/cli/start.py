@@ -30,7 +30,7 @@ BY_RULE = "by rule"
 @click.argument("file", required=False)
 @option("--columns NAMES", "Names of columns, with commas, where there is no file yet.")
 @option("-o --output FOLDER", "A new or empty folder.  [default: the data set's name]")
-@option("--no-explore", "Do not try budgets on synthetic tables.", is_flag=True)
+@option("--no-explore", "Do not try budgets on synthetic tables.")
 def start(file: str | None, columns: str | None, output: str | None, no_explore: bool) -> None:
     """Ask what is public about a table, in plain questions, and leave a folder to begin with.
 
