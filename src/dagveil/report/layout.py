@@ -370,8 +370,23 @@ def _place_block(part: Mapping[str, None], arcs: Sequence[Arc], sizes: Mapping[s
     rows = _place_rows(grid, centres, [sizes[node].height for node in nodes])
     positions = {node: Point(centres[i], rows[rank[node]].centre) for i, node in enumerate(nodes)}
     ports = _spread_ports(grid, centres, widths)
-    routes = {arc: _route(arc, grid, centres, rows, rank, ports, sizes) for arc in arcs}
-    return Layout(positions, {node: sizes[node] for node in nodes}, routes, right - left, rows[-1].bottom)
+
+    def route(arc: Arc) -> tuple[Point, ...]:
+        chain = grid.chains[arc]
+        (above, below), (start, end) = (rows[rank[node]] for node in arc), (sizes[node].height / 2 for node in arc)
+        x = ports[chain[0], chain[1]]
+        points = [Point(x, above.centre + start), Point(x, above.bottom)]
+        for row, spot in enumerate(chain[1:-1], start=rank[arc[0]] + 1):
+            points += [Point(centres[spot], rows[row].top), Point(centres[spot], rows[row].bottom)]
+        x = ports[chain[-1], chain[-2]]
+        points += [Point(x, below.top), Point(x, below.centre - end)]
+        # a box as tall as its layer needs no way out of it, nor into it
+        tall = [sizes[node].height > row.bottom - row.top - 0.1 for node, row in zip(arc, (above, below), strict=True)]
+        del points[len(points) - 2 : len(points) - 2 + tall[1]], points[1 : 1 + tall[0]]
+        return tuple(points)
+
+    boxes = {node: sizes[node] for node in nodes}
+    return Layout(positions, boxes, {arc: route(arc) for arc in arcs}, right - left, rows[-1].bottom)
 
 
 class _Row(NamedTuple):
@@ -409,29 +424,6 @@ def _spread_ports(grid: Grid, centres: Sequence[float], widths: Sequence[float])
             for i, end in enumerate(sorted(ends, key=lambda spot: (centres[spot], spot))):
                 ports[node, end] = centres[node] + step * (i - (len(ends) - 1) / 2)
     return ports
-
-
-def _route(
-    arc: Arc,
-    grid: Grid,
-    centres: Sequence[float],
-    rows: Sequence[_Row],
-    rank: Mapping[str, int],
-    ports: Mapping[tuple[int, int], float],
-    sizes: Mapping[str, Size],
-) -> tuple[Point, ...]:
-    chain = grid.chains[arc]
-    (above, below), (start, end) = (rows[rank[node]] for node in arc), (sizes[node].height / 2 for node in arc)
-    x = ports[chain[0], chain[1]]
-    points = [Point(x, above.centre + start), Point(x, above.bottom)]
-    for row, spot in enumerate(chain[1:-1], start=rank[arc[0]] + 1):
-        points += [Point(centres[spot], rows[row].top), Point(centres[spot], rows[row].bottom)]
-    x = ports[chain[-1], chain[-2]]
-    points += [Point(x, below.top), Point(x, below.centre - end)]
-    # a box as tall as its layer needs no way out of it, nor into it
-    tall = [sizes[node].height > row.bottom - row.top - 0.1 for node, row in zip(arc, (above, below), strict=True)]
-    del points[len(points) - 2 : len(points) - 2 + tall[1]], points[1 : 1 + tall[0]]
-    return tuple(points)
 
 
 def _pack(blocks: Sequence[Layout]) -> Layout:

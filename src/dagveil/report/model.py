@@ -176,7 +176,6 @@ def build_model(
     alarms = guarantee.find_alarms(result, spending)
     standing, promise = guarantee.judge(alarms), guarantee.sort_promise(receipt)
     doubtful = [miss for miss in result.near_misses if miss.found]
-    counts, edges_at = count_edges(graph), result.method.settings.get("edges_at")
     return ReportModel(
         result=result,
         title=result.schema.dataset,
@@ -186,11 +185,9 @@ def build_model(
         facts=_list_facts(result),
         effects=tuple(effects),
         attempts=None if certificate is None else guarantee.describe_attempts(certificate, result),
-        counts=counts,
-        sentences=_describe_first(
-            result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt, edges_at
-        ),
-        left_out=_describe_left_out(edges_at),
+        counts=count_edges(graph),
+        sentences=_describe_first(result, doubtful, promise, standing),
+        left_out=_describe_left_out(result),
         confidence=_describe_confidence(result.confidence),
         redrawn=any(edge.confidence is not None for edge in graph.edges),
         probable=bool(result.confidence.probabilities),
@@ -225,45 +222,45 @@ def _list_facts(result: results.Result) -> tuple[tuple[str, str], ...]:
 
 
 def _describe_first(
-    summary: Sequence[str],
-    graph: results.ResultGraph,
+    result: results.Result,
     doubtful: Sequence[results.NearMiss],
     promise: guarantee.Promise,
     standing: guarantee.Standing,
-    receipt: Receipt,
-    edges_at: float | None,
 ) -> tuple[tuple[str, str], ...]:
     """Tell below the graph what is solid, what is doubtful, for whom it is private, and what would help."""
+    summary = result.summary or (f"{count_edges(result.graph)}.",)
     # a graph without edges says so and why in the first line
-    solid, more = (summary[0], summary[1:]) if graph.edges else (" ".join(summary), ())
+    solid, more = (summary[0], summary[1:]) if result.graph.edges else (" ".join(summary), ())
     return (
         ("Solid", solid),
-        ("Doubtful", _describe_doubts(graph, doubtful, edges_at)),
-        ("Private for", _describe_whom(promise, standing, receipt)),
+        ("Doubtful", _describe_doubts(result, doubtful)),
+        ("Private for", _describe_whom(promise, standing, result.receipt)),
         # whatever proposes something names what to type; other sentences tell of pairs that were left open
         *(("What would help" if "--" in sentence else "Note", sentence) for sentence in more),
     )
 
 
-def _describe_left_out(edges_at: float | None) -> str:
+def _describe_left_out(result: results.Result) -> str:
     """Say why edges that were found are not drawn."""
+    edges_at = result.method.settings.get("edges_at")
     if edges_at is None:
         return f"fewer than {DRAWN:.0%} of the redraws found them again, or another column could explain them"
     return f"their probability is below {write_share(edges_at)} or not known"
 
 
-def _describe_doubts(graph: results.ResultGraph, doubtful: Sequence[results.NearMiss], edges_at: float | None) -> str:
-    if graph.edges and all(edge.confidence is None for edge in graph.edges):
+def _describe_doubts(result: results.Result, doubtful: Sequence[results.NearMiss]) -> str:
+    edges = result.graph.edges
+    if edges and all(edge.confidence is None for edge in edges):
         return "Not known: nothing was redrawn, so no edge has a confidence."
-    weak = [edge for edge in graph.edges if edge.confidence is not None and edge.confidence < results.SOLID]
+    weak = [edge for edge in edges if edge.confidence is not None and edge.confidence < results.SOLID]
     told = []
     if weak:
         told.append(f"Drawn on weak evidence: {_name_with_shares(weak)}.")
     if doubtful:
-        told.append(f"Found but not drawn, since {_describe_left_out(edges_at)}: {_name_with_shares(doubtful)}.")
+        told.append(f"Found but not drawn, since {_describe_left_out(result)}: {_name_with_shares(doubtful)}.")
     if told:
         return " ".join(told)
-    if not graph.edges:
+    if not edges:
         return "No edge was found at all."
     return f"None: every edge came back in at least {write_share(results.SOLID)} of redraws."
 

@@ -166,16 +166,16 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return Response(page, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     def graph(request: Request) -> Response:
-        job_id = request.path_params["job"]
-        beside = request.query_params.get("beside")
-        differing: set[frozenset[str]] = set()
-        if beside is not None:
+        job_id, differing = request.path_params["job"], set[frozenset[str]]()
+        if (beside := request.query_params.get("beside")) is not None:
             found = service.compare_results(job_id, beside)
             groups = (found.only_here, found.only_there, found.turned, found.marked)
             differing = {frozenset((one.first, one.second)) for group in groups for one in group}
         title = f"Causal graph of {service.job(job_id).name}"
-        drawing = draw_graph(service.result(job_id).graph, title, differing=differing)
-        return send_drawing(drawing)
+        return send_drawing(draw_graph(service.result(job_id).graph, title, differing=differing))
+
+    def curve(request: Request) -> Response:
+        return send_drawing(service.exploration(request.path_params["job"]).to_svg())
 
     def send_drawing(drawing: str) -> Response:
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
@@ -211,10 +211,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         Route("/jobs/{job}/graph.svg", graph),
         Route("/jobs/{job}/export", export),
         Route("/jobs/{job}/effect", effect),
-        Route(
-            "/jobs/{job}/curve.svg",
-            lambda request: send_drawing(service.exploration(request.path_params["job"]).to_svg()),
-        ),
+        Route("/jobs/{job}/curve.svg", curve),
         Route("/compare", compare),
         Route("/history", lambda request: show("history.html.j2", runs=service.history().runs, ledger=service.shown)),
     ]

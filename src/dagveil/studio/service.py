@@ -130,8 +130,8 @@ class StudioService:
                 raise SchemaError(f"{name}: {error}") from None
         if asked.comma:
             layout = msgspec.structs.replace(layout, decimal=",")
-        said = {name: getattr(asked, name) for name in ("unit", "rows", "fixed", "reviewed", "person")}
-        schema = make_schema(asked.dataset, columns, layout=layout, **said)
+        facts = {name: getattr(asked, name) for name in ("unit", "rows", "fixed", "reviewed", "person")}
+        schema = make_schema(asked.dataset, columns, layout=layout, **facts)
         self.folder.write_text(table.schema_path, schema_to_toml(schema))
         if not schema.reviewed:
             return responses.Started(dataset=self.dataset(table.id), page=f"datasets/{table.id}")
