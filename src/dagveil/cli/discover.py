@@ -224,13 +224,8 @@ def _spend(
     read_settings(method, calibration, given)
     asked = order()
     check_search(method.name, asked.schema, search, asked.budget, knowledge)
+    public = (asked.schema, asked.budget.epsilon, asked.budget.delta)
+    chosen = {"method": choice or method.name, "options": given, "knowledge": knowledge}
     with terminal.show_progress() as progress:
-        done = act(
-            *(asked.rows, asked.schema, asked.budget.epsilon, asked.budget.delta),
-            method=choice or method.name,
-            options=given,
-            knowledge=knowledge,
-            progress=progress,
-            **asked.options,
-        )
+        done = act(asked.rows, *public, progress=progress, **chosen, **asked.options)
     return done, asked.print_account

@@ -24,6 +24,11 @@ from dagveil.runs.run import load_knowledge
 from dagveil.text import clean_text
 
 _FREE_NAMES = ("redraws", "width")
+_FORMS = {
+    "table": "from the table of all of them",
+    "additive": "additive form, from pairs",
+    "linear": "linear, from moments",
+}
 
 
 @click.command(short_help="Say what changing one column does to another, from a result.")
@@ -86,10 +91,9 @@ def effect(
         written = [] if output is None else [Path(output) / "effect.json"]
         terminal.check_writable(*written, reads=(graph_path, knowledge_path, evidence))
         result, searched = load_discovery(file, evidence)
+        asked |= {"evidence": searched, "redraws": redraws, "width": width}
         with terminal.show_progress() as progress:
-            found = find_effect(
-                result, cause, outcome, evidence=searched, redraws=redraws, width=width, progress=progress, **asked
-            )
+            found = find_effect(result, cause, outcome, progress=progress, **asked)
         for path in written:
             terminal.write_output(path, found.save)
     else:
@@ -144,13 +148,8 @@ def _describe(readings: Sequence[PossibleEffect], found: Effect) -> str:
         return f"{parents}: nothing, since {one.why}."
     if one.form == "unanswered":
         return f"{parents}: no answer, since {one.why}."
-    forms = {
-        "table": "from the table of all of them",
-        "additive": "additive form, from pairs",
-        "linear": "linear, from moments",
-    }
     given = f"adjusted for {', '.join(one.adjust)}" if one.adjust else "nothing to adjust for"
-    return f"{parents} ({given}; {forms[one.form]}):"
+    return f"{parents} ({given}; {_FORMS[one.form]}):"
 
 
 def _tabulate(one: PossibleEffect, found: Effect) -> Table:
@@ -224,12 +223,8 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     recovery = terminal.name_recovery(path)
     order = read_order(file, (path,), recovery, run)
     with terminal.show_progress() as progress:
-        found = find_direction(
-            *(order.rows, order.schema, x, y, order.budget.epsilon, order.budget.delta),
-            settings=settings,
-            progress=progress,
-            **order.options,
-        )
+        public = (order.schema, x, y, order.budget.epsilon, order.budget.delta)
+        found = find_direction(order.rows, *public, settings=settings, progress=progress, **order.options)
     terminal.write_paid(path, found.save, recovery)
     order.print_account()
     if found.doubt is not None:

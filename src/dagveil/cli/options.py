@@ -45,9 +45,8 @@ def option(usage: str, text: str, **more: Any) -> Callable[[Any], Any]:
     words = usage.split()
     declared = [word for word in words if word.startswith("-") or (word.isidentifier() and word.islower())]
     value = " ".join(words[len(declared) :])
-    if value in VALUES:
-        more = {"type": VALUES[value], **more}
-    return click.option(*declared, metavar=value or None, help=text, **more or {"is_flag": not value})
+    own = {"type": VALUES[value]} if value in VALUES else {"is_flag": True} if not value and not more else {}
+    return click.option(*declared, metavar=value or None, help=text, **{**own, **more})
 
 
 def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:

@@ -226,16 +226,10 @@ def plan(
         raise click.UsageError("a plan needs --epsilon, for example --epsilon 1; or explore several (--explore)")
     else:
         schema = shared.require_schema(schema_path)
-        made = planning.plan_measurement(
-            schema,
-            epsilon,
-            delta,
-            method=method,
-            options=shared.read_options(options),
-            sites=[_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites],
-            tables=planning.TableRule(tables),
-            rounds=rounds,
-        )
+        rules: dict[str, Any] = {"tables": planning.TableRule(tables), "rounds": rounds}
+        rules["options"] = shared.read_options(options)
+        rules["sites"] = [_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites]
+        made = planning.plan_measurement(schema, epsilon, delta, method=method, **rules)
     if output:
         terminal.check_writable(Path(output), reads=(schema_path, *(second or ())))
         terminal.write_output(Path(output), made.save)
@@ -337,11 +331,8 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: E
     for step in search_cost.steps[4:]:
         table.add_row(step.name, describe_seconds(step.seconds), describe_bytes(step.memory))
     terminal.open_console().print(table)
-    terminal.say(
-        "from constants measured on this machine"
-        if measured
-        else "from shipped constants; `dagveil plan --calibrate` measures this machine in a few seconds"
-    )
+    shipped = "from shipped constants; `dagveil plan --calibrate` measures this machine in a few seconds"
+    terminal.say("from constants measured on this machine" if measured else shipped)
     if (room := available_memory()) is not None:
         terminal.say(f"available memory: {describe_bytes(room)}")
         for cost, work in ((site_cost, at_site), (search_cost, searching)):

@@ -135,9 +135,18 @@ def _read_known(path: str) -> Graph:
 
 def _summarise(found: Comparison) -> dict[str, object]:
     rates = {f"skeleton_{name}": getattr(found.skeleton, name) for name in ("f1", "precision", "recall")}
-    scores = ("shd", "marked_f1", "arrow_precision", "arrow_recall")
-    edges = ("same", "only_here", "only_there", "turned", "marked")
-    return rates | {name: getattr(found, name) for name in (*scores, *edges)}
+    names = (
+        "shd",
+        "marked_f1",
+        "arrow_precision",
+        "arrow_recall",
+        "same",
+        "only_here",
+        "only_there",
+        "turned",
+        "marked",
+    )
+    return rates | {name: getattr(found, name) for name in names}
 
 
 def _print(found: Comparison, known: str) -> None:
@@ -222,14 +231,8 @@ def certify(
     known = _collect(place, given)
     audited = Path(certificate) if certificate else Path(result).parent / "certificate.json"
     found = load_certificate(audited) if certificate or audited.exists() else None
-    written = write_pack(
-        loaded,
-        output,
-        known,
-        certificate=found,
-        certificate_json=b"" if found is None else audited.read_bytes(),
-        key=key,
-    )
+    content = b"" if found is None else audited.read_bytes()
+    written = write_pack(loaded, output, known, certificate=found, certificate_json=content, key=key)
     click.echo(f"wrote {len(written)} files to {output}; print and sign {Path(output) / 'sign.html'}")
     if key is None:
         click.echo("The pack is not signed; --key FILE signs it.", err=True)

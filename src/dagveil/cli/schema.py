@@ -122,12 +122,9 @@ def bounds(
     declared = load_open_schema(run["schema_path"])
     order = read_order(file, (path,), recovery, run, schema=declared)
     try:
-        found = find_bounds(
-            *(order.rows, declared, order.budget.epsilon, order.budget.delta),
-            columns=split_names(columns, declared.columns) if columns else None,
-            coverage=coverage,
-            **order.options,
-        )
+        budget, names = order.budget, split_names(columns, declared.columns) if columns else None
+        public = (declared, budget.epsilon, budget.delta)
+        found = find_bounds(order.rows, *public, columns=names, coverage=coverage, **order.options)
     except EvidenceError:
         recovery.unlink(missing_ok=True)  # that nothing stood out is all there was to find
         raise

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,8 +158,7 @@ class JobStore:
 
     def get(self, job: str) -> Job | None:
         """Return a job, or None."""
-        found = self._select("WHERE id = ?", (job,))
-        return found[0] if found else None
+        return next(iter(self._select("WHERE id = ?", (job,))), None)
 
     def all(self, *states: JobState) -> list[Job]:
         """Return the jobs in these states, or all; oldest first."""
@@ -220,7 +219,11 @@ class JobStore:
     def _select(self, where: str, values: tuple[Any, ...] = ()) -> list[Job]:
         with self._open() as connection:
             rows = connection.execute(f"SELECT {_COLUMNS} FROM jobs {where}", values).fetchall()
-        return [_read(row) for row in rows]
+        found = []
+        for job, state, order, *facts, cancelling in rows:
+            read = msgspec.json.decode(order, type=JobOrder)
+            found.append(Job(job, JobState(state), read, *facts, bool(cancelling)))
+        return found
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -230,14 +233,6 @@ class JobStore:
             yield connection
         finally:
             connection.close()
-
-
-def _read(row: tuple[Any, ...]) -> Job:
-    values = dict(zip((entry.name for entry in fields(Job)), row, strict=True))
-    values["state"] = JobState(values["state"])
-    values["order"] = msgspec.json.decode(values["order"], type=JobOrder)
-    values["cancelling"] = bool(values["cancelling"])
-    return Job(**values)
 
 
 START: Final = "start"  # stands for a method: the exploration that plain answers lead to
@@ -285,18 +280,15 @@ def is_held(path: Path) -> bool:
     """Say whether a living process holds the lock of a file."""
     if not path.exists():
         return False
-    handle = take_lock(path)
-    if handle is None:
-        return True
-    os.close(handle)
-    return False
+    if (handle := take_lock(path)) is not None:
+        os.close(handle)
+    return handle is None
 
 
 @contextmanager
 def holding(path: Path, refusal: str) -> Iterator[None]:
     """Hold a lock, or refuse."""
-    handle = take_lock(path)
-    if handle is None:
+    if (handle := take_lock(path)) is None:
         raise DataError(refusal)
     try:
         yield
@@ -366,9 +358,7 @@ class JobRunner:
     def tick(self) -> None:
         """Look after all jobs: bury the dead, hurry the cancelled, start those that wait."""
         with self._turn:
-            for job_id, child in list(self._children.items()):
-                if child.poll() is not None:
-                    del self._children[job_id]
+            self._children = {name: child for name, child in self._children.items() if child.poll() is None}
             running = 0
             for job in self.store.all(JobState.RUNNING):
                 if self.is_alive(job.id):
@@ -409,9 +399,8 @@ class JobRunner:
             )
             self.store.note_process(job.id, self._children[job.id].pid)
         except OSError as error:
-            self.store.end(
-                job.id, JobState.FAILED, f"no process could be started ({error.strerror}); nothing was spent"
-            )
+            why = f"no process could be started ({error.strerror}); nothing was spent"
+            self.store.end(job.id, JobState.FAILED, why)
         finally:
             os.close(lock)
 
@@ -422,14 +411,11 @@ class JobRunner:
             return  # a dead process's number may belong to another by now
         moment = time.monotonic()
         asked = self._asked.setdefault(job_id, moment)
-        number = signal.SIGKILL if moment - asked > PATIENCE_SECONDS else signal.SIGTERM
-        if number == signal.SIGTERM and asked != moment:
-            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if number == signal.SIGKILL:
-                os.killpg(job.pid, number)  # and whatever it has started: it leads a session of its own
-            else:
-                os.kill(job.pid, number)
+            if moment - asked > PATIENCE_SECONDS:
+                os.killpg(job.pid, signal.SIGKILL)  # and whatever it has started: it leads a session of its own
+            elif asked == moment:
+                os.kill(job.pid, signal.SIGTERM)
 
     def _finish_dead(self, job_id: str) -> None:
         """End a job whose process is gone, and give back what it reserved and never touched."""
