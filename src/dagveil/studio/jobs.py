@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -219,11 +219,7 @@ class JobStore:
     def _select(self, where: str, values: tuple[Any, ...] = ()) -> list[Job]:
         with self._open() as connection:
             rows = connection.execute(f"SELECT {_COLUMNS} FROM jobs {where}", values).fetchall()
-        found = []
-        for job, state, order, *facts, cancelling in rows:
-            read = msgspec.json.decode(order, type=JobOrder)
-            found.append(Job(job, JobState(state), read, *facts, bool(cancelling)))
-        return found
+        return [_read(dict(zip((entry.name for entry in fields(Job)), row, strict=True))) for row in rows]
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -233,6 +229,12 @@ class JobStore:
             yield connection
         finally:
             connection.close()
+
+
+def _read(values: dict[str, Any]) -> Job:
+    order = msgspec.json.decode(values["order"], type=JobOrder)
+    typed = {"state": JobState(values["state"]), "order": order, "cancelling": bool(values["cancelling"])}
+    return Job(**values | typed)
 
 
 START: Final = "start"  # stands for a method: the exploration that plain answers lead to
