@@ -44,22 +44,14 @@ NOT_ANSWERED: Final = "Not answered by the program"
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """One hazard, answered.
+    """One hazard, answered."""
 
-    - `number`: ours.
-    - `about`: the level of the publication's pyramid.
-    - `question`: what may go wrong.
-    - `answer`: a sentence, or "Not answered by the program: …", with who must answer.
-    - `place`: where in result.json the fact stands; empty if nowhere.
-    - `proof`: a page of the documentation; empty if there is none.
-    """
-
-    number: int
-    about: str
-    question: str
-    answer: str
-    place: str = ""
-    proof: str = ""
+    number: int  # ours
+    about: str  # the level of the publication's pyramid
+    question: str  # what may go wrong
+    answer: str  # a sentence, or "Not answered by the program: …", with who must answer
+    place: str = ""  # where in result.json the fact stands
+    proof: str = ""  # a page of the documentation
 
     @property
     def answered(self) -> bool:
@@ -147,10 +139,8 @@ def _from_people(said: str, request: str) -> str:
 
 
 def _name_proof(accounting: str) -> str:
-    for word, page in (("zCDP", "zcdp-filter"), ("pure", "pure-filter"), ("Renyi", "renyi-filter")):
-        if word in accounting:
-            return f"proofs/{page}.md"
-    return "proofs/gaussian-filter.md"
+    kinds = {"zCDP": "zcdp", "pure": "pure", "Renyi": "renyi"}
+    return f"proofs/{next((kinds[word] for word in kinds if word in accounting), 'gaussian')}-filter.md"
 
 
 def build_bill(created: str) -> dict[str, Any]:
@@ -251,18 +241,8 @@ def certify(
 ) -> tuple[str, ...]:
     """Write the certification pack of a result into a new or empty folder, and return the names of its files.
 
-    Parameters
-    ----------
-    result
-        A result with a guarantee.
-    folder
-        Where the pack goes.
-    facts
-        What only people know.
-    certificate, certificate_json
-        Of an audit of the method, and the content of its file, if there is one.
-    key
-        A private key of OpenSSH's to sign with; None leaves the pack unsigned.
+    The result has a guarantee. `facts` are what only people know. `certificate` and `certificate_json` are of an audit
+    of the method, and the content of its file. `key` is a private key of OpenSSH's to sign with.
     """
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):

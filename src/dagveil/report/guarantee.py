@@ -68,17 +68,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The budget of a receipt in slices.
-
-    Slices are in the order in which they were first charged; `unspent` is the share of the total that never was.
-    `unpriced` counts events that the accounting cannot charge. `contradictions` say what does not add up; there are
-    none in a receipt that dagveil wrote.
-    """
+    """The budget of a receipt in slices, in the order in which they were first charged."""
 
     slices: tuple[Slice, ...]
-    unspent: float
-    unpriced: int
-    contradictions: tuple[str, ...]
+    unspent: float  # the share of the total that was never charged
+    unpriced: int  # events that the accounting cannot charge
+    contradictions: tuple[str, ...]  # what does not add up; nothing in a receipt that dagveil wrote
 
 
 def itemise(receipt: Receipt) -> Spending:
@@ -219,19 +214,14 @@ def _as_sentence(text: str, stop: str = ".") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What was tried, in words.
-
-    `rows` say what was tried, and how far that got; `mismatches` where the certificate is about something else than the
-    result. `bound` is the largest epsilon that was proved, to stand beside the claim; empty if no tables were told
-    apart.
-    """
+    """What was tried, in words."""
 
     effort: str
     created: str
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str], ...]  # what was tried, and how far that got
     violations: tuple[str, ...]
-    mismatches: tuple[str, ...]
-    bound: str = ""
+    mismatches: tuple[str, ...]  # where the certificate is about something else than the result
+    bound: str = ""  # the largest epsilon that was proved; empty if no tables were told apart
 
 
 def describe_attempts(certificate: Certificate, result: Result) -> Attempts:

@@ -127,7 +127,7 @@ class Folder:
 
         A schema without a table stands for one.
         """
-        found = [name for name in os.listdir(self.root) if _is_printable(name) and _is_plain(self.root / name)]
+        found = [name for name in os.listdir(self.root) if _is_plain(self.root / name)]
         stems = {name: stem for name in found if (stem := _stem(name)) is not None}
         yield from stems.items()
         for name in found:
@@ -216,17 +216,10 @@ def _stem(name: str) -> str | None:
     return None if ending is None else name[: -len(ending)]
 
 
-def _is_printable(name: str) -> bool:
-    # a name whose bytes are no UTF-8 could not be shown
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_plain(path: Path) -> bool:
+    """Tell a regular file whose name can be shown: its bytes are UTF-8."""
     try:
+        path.name.encode()
         return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
+    except (OSError, UnicodeEncodeError):
         return False
