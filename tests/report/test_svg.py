@@ -12,7 +12,7 @@ from sample_result import model_of, write_sealed
 from dagveil.errors import DagveilError
 from dagveil.report.formatting import WIDEST_WORD, break_lines, measure, shorten
 from dagveil.report.html import render_svg
-from dagveil.report.svg import Legend, draw_graph, draw_samples
+from dagveil.report.svg import draw_graph, draw_samples
 from dagveil.runs.result import ResultEdge, ResultGraph, result_from_json
 from dagveil.text import clean_text
 
@@ -154,7 +154,7 @@ def test_an_edge_below_one_half_is_not_drawn_solid() -> None:
 
 def test_a_page_shows_the_legend_apart(result: dict[str, Any]) -> None:
     graph = model_of(result).result.graph
-    apart = parse(draw_graph(graph, legend_place=Legend.APART))
+    apart = parse(draw_graph(graph, legend_apart=True))
     assert list(part(apart, "legend")[0]) == []
     assert float(apart.get("height")) < float(parse(draw_graph(graph)).get("height"))
     samples = draw_samples(graph)

@@ -13,7 +13,7 @@ from dagveil.cli.main import group
 from dagveil.progress import CancelSignal
 from dagveil.studio import app
 from dagveil.studio.app import AccessControl
-from dagveil.studio.job_runner import take_lock
+from dagveil.studio.jobs import take_lock
 
 
 def test_other_hosts_need_a_word(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from live_server import Server
 
 from dagveil.errors import DataError
 from dagveil.studio.folder import Folder, file_id
-from dagveil.studio.job_runner import holding
+from dagveil.studio.jobs import holding
 
 BYTES = "application/octet-stream"
 

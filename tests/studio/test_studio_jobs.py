@@ -22,8 +22,7 @@ from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.ledger import WatchedLedger
 from dagveil.progress import Cancelled, CancelSignal
 from dagveil.studio.app import Limits
-from dagveil.studio.job_runner import is_held
-from dagveil.studio.jobs import JobState, JobStore
+from dagveil.studio.jobs import JobState, JobStore, is_held
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 

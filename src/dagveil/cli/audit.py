@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -15,36 +15,31 @@ from dagveil.audit.neighbours import Setting
 from dagveil.audit.runs import BlockStore
 from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
-from dagveil.cli.options import choice_option, read_options, settings_option
-from dagveil.cli.output import check_writable, open_console, print_written, show_progress, write_output
+from dagveil.cli.options import choice_option, option, read_options, settings_option
+from dagveil.cli.output import check_writable, open_console, print_written, say, show_progress, write_output
 from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.papers.publication import readings_of
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
-from dagveil.runs.result import Result
 
 STORE = "audit.db"  # where the audit of all methods keeps what is done, in its folder
 
 
 @click.command(short_help="Try to break a method's guarantee.")
 @click.argument("method", required=False)
-@click.option("--all", "all_methods", is_flag=True, help="Audit every method, one after the other.")
-@click.option(
-    "--statistics", is_flag=True, help="Search the neighbours of every statistic, whichever method uses it; no METHOD."
-)
-@click.option(
-    "--quick",
-    "effort",
+@option("all_methods --all", "Audit every method, one after the other.")
+@option("--statistics", "Search the neighbours of every statistic, whichever method uses it; no METHOD.")
+@option(
+    "effort --quick",
+    "Some thousand neighbours and some hundred runs: seconds to a minute. The default.",
     flag_value=Effort.QUICK.value,
     default=Effort.QUICK.value,
     show_default=False,
-    help="Some thousand neighbours and some hundred runs: seconds to a minute. The default.",
 )
-@click.option(
-    "--full",
-    "effort",
+@option(
+    "effort --full",
+    "A million neighbours of each statistic, a hundred thousand runs (slow methods: ten thousand): minutes.",
     flag_value=Effort.FULL.value,
-    help="A million neighbours of each statistic, a hundred thousand runs (slow methods: ten thousand): minutes.",
 )
 @choice_option(
     "--calibration",
@@ -52,30 +47,22 @@ STORE = "audit.db"  # where the audit of all methods keeps what is done, in its 
     "Paper and program try the claims of the publication, on that reading of it.",
     Calibration.NONE,
 )
-@click.option("--epsilon", default="1", metavar="NUMBER", help="The epsilon that is claimed.")
-@click.option("--delta", default="1e-6", metavar="NUMBER", help="The delta that is claimed.")
+@option("--epsilon NUMBER", "The epsilon that is claimed.", default="1")
+@option("--delta NUMBER", "The delta that is claimed.", default="1e-6")
 @settings_option
-@click.option(
-    "--pairs", type=click.IntRange(1), metavar="INTEGER", help="Neighbours of each statistic, in place of the effort's."
+@option("--pairs INTEGER", "Neighbours of each statistic, in place of the effort's.", type=click.IntRange(1))
+@option("--runs INTEGER", "Runs on each table, in place of the effort's.", type=click.IntRange(8))
+@option(
+    "--trials INTEGER", "Trials of membership inference, in place of the effort's.", type=click.IntRange(FEWEST_TRIALS)
 )
-@click.option("--runs", type=click.IntRange(8), metavar="INTEGER", help="Runs on each table, in place of the effort's.")
-@click.option(
-    "--trials",
-    type=click.IntRange(FEWEST_TRIALS),
-    metavar="INTEGER",
-    help="Trials of membership inference, in place of the effort's.",
+@option("--seed INTEGER", "For other runs.", type=click.IntRange(0), default=0)
+@option("--workers INTEGER", "Processes.", type=click.IntRange(1), default=1)
+@option(
+    "--store FILE",
+    "Where finished parts are kept, so that an audit that was stopped goes on. With --all it is in the folder.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="INTEGER", help="For other runs.")
-@click.option("--workers", type=click.IntRange(1), default=1, metavar="INTEGER", help="Processes.")
-@click.option(
-    "--store",
-    metavar="FILE",
-    help="Where finished parts are kept, so that an audit that was stopped goes on. With --all it is in the folder.",
-)
-@click.option("--table", metavar="FILE", help="Where tables of all that was tried go, as Markdown.")
-@click.option(
-    "-o", "--output", metavar="PATH", help="Where the certificate goes, as JSON. With --all a folder for all of them."
-)
+@option("--table FILE", "Where tables of all that was tried go, as Markdown.")
+@option("-o --output PATH", "Where the certificate goes, as JSON. With --all a folder for all of them.")
 def audit(
     method: str | None,
     all_methods: bool,
@@ -85,14 +72,10 @@ def audit(
     delta: str,
     options: tuple[str, ...],
     calibration: str,
-    pairs: int | None,
-    runs: int | None,
-    trials: int | None,
-    seed: int,
-    workers: int,
     store: str | None,
     table: str | None,
     output: str | None,
+    **plans: Any,
 ) -> None:
     """Try to break the guarantee of METHOD on synthetic tables, and say how far that got.
 
@@ -102,40 +85,49 @@ def audit(
     if statistics:
         if method is not None or all_methods or output is not None:
             raise click.UsageError("--statistics stands by itself; leave METHOD, --all and -o out, and give --table")
-        _search_statistics(Effort(effort), pairs, seed, workers, store, table)
+        _search_statistics(Effort(effort), plans, store, table)
         return
     kind = Calibration(calibration)
     methods = _choose_methods(method, all_methods, options, output, kind)
-    given = _read_settings(options)
+    given = read_settings(options)
     # all methods write into a folder, one writes a file
-    places = (
-        {name: Path(output) / f"{name}.json" if all_methods else Path(output) for name in methods} if output else {}
-    )
+    places: dict[str, Path] = {}
+    if output is not None:
+        places = {name: Path(output) / f"{name}.json" if all_methods else Path(output) for name in methods}
     kept = Path(store) if store is not None else Path(output) / STORE if all_methods and output else None
-    drawn = None if table is None else Path(table)
-    check_writable(*places.values(), *(place for place in (kept, drawn) if place is not None))
+    drawn = [] if table is None else [Path(table)]
+    check_writable(*places.values(), *([] if kept is None else [kept]), *drawn)
     certificates = []
     with BlockStore(kept) as blocks:
         for name, chosen in methods.items():
             with show_progress() as progress:
-                plan = Plan(Effort(effort), runs, trials, seed, blocks, workers, progress, pairs)
+                plan = Plan(Effort(effort), store=blocks, progress=progress, **plans)
                 found = examine_method(chosen, Budget.of(epsilon, delta), given, plan, calibration=kind)
             certificates.append(found)
             if name in places:
                 write_output(places[name], encode_certificate(found))
             if all_methods:
                 click.echo(_sum_up(found), err=True)
-    _finish(certificates, all_methods, list(places.values()), drawn)
+    overview = write_overview(certificates)
+    if all_methods:
+        click.echo(overview, nl=False)
+    else:
+        _print_findings(certificates[0])
+    for place in drawn:
+        write_output(place, overview.encode())
+    if places or drawn:
+        hint = "every search, replay and attack, with the neighbours that came closest"
+        print_written([*places.values(), *drawn], hint)
+    if any(certificate.violations for certificate in certificates):
+        raise click.exceptions.Exit(1)
 
 
-def _search_statistics(
-    effort: Effort, pairs: int | None, seed: int, workers: int, store: str | None, table: str | None
-) -> None:
+def _search_statistics(effort: Effort, plans: dict[str, Any], store: str | None, table: str | None) -> None:
     """Search the worst neighbours of every statistic, and exit with 1 if one moves by more than is declared."""
     places = [Path(place) for place in (store, table) if place is not None]
     check_writable(*places)
     with BlockStore(Path(store) if store else None) as blocks, show_progress() as progress:
-        plan = Plan(effort, None, None, seed, blocks, workers, progress, pairs)
+        plan = Plan(effort, store=blocks, progress=progress, **plans | {"runs": None, "trials": None})
         found = search_in_parallel([one.name for one in audited_statistics()], None, plan)
     text = write_searches(found) + "\n"
     click.echo(text, nl=False)
@@ -165,22 +157,6 @@ def _choose_methods(
     }
 
 
-def _finish(certificates: Sequence[Certificate], all_methods: bool, written: list[Path], drawn: Path | None) -> None:
-    """Print what was found, write the tables, and exit with 1 if a claim is broken."""
-    overview = write_overview(certificates)
-    if all_methods:
-        click.echo(overview, nl=False)
-    else:
-        _print_findings(certificates[0])
-    if drawn is not None:
-        write_output(drawn, overview.encode())
-        written = [*written, drawn]
-    if written:
-        print_written(written, "every search, replay and attack, with the neighbours that came closest")
-    if any(certificate.violations for certificate in certificates):
-        raise click.exceptions.Exit(1)
-
-
 def _sum_up(certificate: Certificate) -> str:
     """Say in one line what the audit of one method of many found."""
     strongest = certificate.strongest
@@ -189,32 +165,17 @@ def _sum_up(certificate: Certificate) -> str:
     return f"{certificate.method}: {verdict}{bound}"
 
 
-def audit_result(result: Result, options: tuple[str, ...], effort: Effort) -> Certificate:
-    """Audit the method of a result at its budget; the rows are not touched."""
-    method = method_named(result.method.name)
-    budget = Budget.of(result.receipt.epsilon, result.receipt.delta)
-    with show_progress() as progress:
-        return examine_method(
-            method,
-            budget,
-            _read_settings(options),
-            Plan(effort, progress=progress),
-            calibration=Calibration(result.method.calibration),
-        )
-
-
-def _read_settings(options: tuple[str, ...]) -> dict[str, Setting]:
+def read_settings(options: tuple[str, ...]) -> dict[str, Setting]:
+    """Read NAME=VALUE pairs as settings of an audit, which must not change."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in read_options(options).items()}
 
 
 def _print_findings(certificate: Certificate) -> None:
     """Print what was claimed beside what was proved, then the verdict."""
-    console = open_console()
     table = Table(show_edge=False, show_header=False)
     for name, value in list_findings(certificate):
         table.add_row(name, value)
-    console.print(table)
-    for violation in certificate.violations:
-        console.print(violation, style="bold red")
+    open_console().print(table)
+    say(*certificate.violations, style="bold red")
     silence = "Nothing broke the claim. That is no proof: docs/guarantees.md lists the proofs."
-    console.print("The claim is broken." if certificate.violations else silence)
+    say("The claim is broken." if certificate.violations else silence)

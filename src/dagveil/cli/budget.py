@@ -8,7 +8,15 @@ import click
 from rich.table import Table
 
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import choice_option, describe, describe_shares, ledger_option, name_ledger, open_ledger
+from dagveil.cli.options import (
+    choice_option,
+    describe,
+    describe_shares,
+    ledger_option,
+    name_ledger,
+    open_ledger,
+    option,
+)
 from dagveil.cli.output import count, open_console
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
@@ -34,12 +42,9 @@ def budget() -> None:
 
 @budget.command("set")
 @click.argument("dataset", callback=_tidy)
-@click.option("--epsilon", metavar="NUMBER", required=True, help="What all runs together may spend, for example 3.")
-@click.option(
-    "--delta",
-    metavar="NUMBER",
-    default="1e-5",
-    help="The same for delta; the default has room for runs with their default of 1e-6.",
+@option("--epsilon NUMBER", "What all runs together may spend, for example 3.", required=True)
+@option(
+    "--delta NUMBER", "The same for delta; the default has room for runs with their default of 1e-6.", default="1e-5"
 )
 @choice_option(
     "--composition",
@@ -62,9 +67,9 @@ def set_budget(dataset: str, epsilon: str, delta: str, composition: str | None, 
 @budget.command(short_help="Set what one analyst may spend on a data set.")
 @click.argument("dataset", callback=_tidy)
 @click.argument("analyst")
-@click.option("--epsilon", metavar="NUMBER", help="What this analyst's runs together may spend.")
-@click.option("--delta", metavar="NUMBER", default="1e-5", help="The same for delta.")
-@click.option("--none", "lift", is_flag=True, help="Lift the limit: only the data set's budget binds.")
+@option("--epsilon NUMBER", "What this analyst's runs together may spend.")
+@option("--delta NUMBER", "The same for delta.", default="1e-5")
+@option("lift --none", "Lift the limit: only the data set's budget binds.")
 @ledger_option
 def limit(dataset: str, analyst: str, epsilon: str | None, delta: str, lift: bool, ledger: str) -> None:
     """Set what ANALYST may spend on DATASET, within the data set's own budget.
@@ -136,28 +141,14 @@ def history(dataset: str | None, ledger: str) -> None:
         if run.unreadable:
             charges += f", {run.unreadable} that cannot be read"
         state = f"{run.state.value}, unbounded" if run.unbounded else run.state.value
-        table.add_row(
-            str(run.id),
-            clean_text(run.dataset),
-            run.started,
-            clean_text(run.analyst or "unknown"),
-            clean_text(run.method),
-            state,
-            round_up(run.budget.epsilon, 4),
-            round_up(run.budget.delta, 4),
-            clean_text(run.terms.words),
-            clean_text(charges or "none"),
-        )
+        spent = (round_up(run.budget.epsilon, 4), round_up(run.budget.delta, 4))
+        cells = (run.dataset, run.started, run.analyst or "unknown", run.method, state, *spent, run.terms.words)
+        table.add_row(str(run.id), *map(clean_text, cells), clean_text(charges or "none"))
     open_console().print(table)
 
 
 @budget.command(short_help="Look for changes to the history.")
-@click.option(
-    "--head",
-    "kept",
-    metavar="HEAD",
-    help="A head that you noted earlier: shows whether anything up to it was changed or cut off.",
-)
+@option("kept --head HEAD", "A head that you noted earlier: shows whether anything up to it was changed or cut off.")
 @ledger_option
 @click.pass_context
 def verify(context: click.Context, kept: str | None, ledger: str) -> None:

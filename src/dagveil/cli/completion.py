@@ -23,19 +23,10 @@ class _Files(shell_completion.ShellComplete):
         return super().get_completions(args, incomplete) or [shell_completion.CompletionItem(incomplete, type="file")]
 
 
-class Bash(_Files, shell_completion.BashComplete):
-    """For bash."""
-
-
-class Zsh(_Files, shell_completion.ZshComplete):
-    """For zsh."""
-
-
-class Fish(_Files, shell_completion.FishComplete):
-    """For fish."""
-
-
-SHELLS: Final[dict[str, type[shell_completion.ShellComplete]]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
+_KINDS: Final = (shell_completion.BashComplete, shell_completion.ZshComplete, shell_completion.FishComplete)
+SHELLS: Final[dict[str, type[shell_completion.ShellComplete]]] = {
+    kind.name: type(kind.__name__, (_Files, kind), {}) for kind in _KINDS
+}
 for name, shell in SHELLS.items():
     shell_completion.add_completion_class(shell, name)
 

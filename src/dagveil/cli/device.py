@@ -12,6 +12,7 @@ from typing import TextIO
 
 import click
 
+from dagveil.cli.options import option
 from dagveil.cli.output import check_writable, count
 from dagveil.errors import DataError
 from dagveil.local.collector import is_loopback, serve
@@ -26,28 +27,20 @@ from dagveil.text import clean_lines, clean_text
 _ENDINGS = {".csv": LineFormat.CSV, ".jsonl": LineFormat.JSON, ".ndjson": LineFormat.JSON, ".json": LineFormat.JSON}
 
 _TOGETHER = 1000  # records of a file that are randomised together; those of a stream go one by one
-_format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice([form.value for form in LineFormat]),
-    help="How records are written: CSV with a first line of names, or one JSON object per line.  [default: by the "
+_format_option = option(
+    "form --format",
+    "How records are written: CSV with a first line of names, or one JSON object per line.  [default: by the "
     "file's name, or by the first line]",
+    type=click.Choice([form.value for form in LineFormat]),
 )
 
 
 @click.command(short_help="Randomise one record or a stream of them, before they leave the person.")
 @click.argument("records", default="-")
-@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="How to randomise.")
+@option("protocol_path --protocol FILE", "How to randomise.", required=True)
 @_format_option
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    default="-",
-    show_default=False,
-    help="Where reports go.  [default: standard output]",
-)
-@click.option("--seed", type=click.IntRange(0), hidden=True, help="For tests only: the reports are not private.")
+@option("-o --output FILE", "Where reports go.  [default: standard output]", default="-", show_default=False)
+@option("--seed", "For tests only: the reports are not private.", type=click.IntRange(0), hidden=True)
 def randomise(records: str, protocol_path: str, form: str | None, output: str, seed: int | None) -> None:
     """Randomise RECORDS, a file or - for standard input.
 
@@ -57,8 +50,7 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
     The record itself is never printed.
     """
     protocol = load_protocol(protocol_path)
-    noise = None if seed is None else noise_source(NoiseKind.SEEDED, seed)
-    device = Device(protocol, noise)
+    device = Device(protocol, None if seed is None else noise_source(NoiseKind.SEEDED, seed))
     names = (*protocol.names, *(() if device.private else (NOT_PRIVATE,)))
     if not device.private:
         click.echo("Warning: seeded, so these reports are not private. For tests only.", err=True)
@@ -66,10 +58,9 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
         check_labels(found, {column.name: column.labels for column in protocol.columns})
         # the first line of names is checked before anything is written
         given = read_records(lines, found, protocol.names)
-        first = list(itertools.islice(given, 1))
+        given = itertools.chain(list(itertools.islice(given, 1)), given)
         writer = RecordWriter(stream, found, names)
         together = 1 if records == "-" else _TOGETHER
-        given = itertools.chain(first, given)
         while block := list(itertools.islice(given, together)):
             for report in device.report(block):
                 writer.write(device.label(report))
@@ -77,23 +68,19 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
 
 @click.command(short_help="Send randomised records to a collector.")
 @click.argument("reports", default="-")
-@click.option("--to", "url", metavar="URL", required=True, help="The collector, such as http://127.0.0.1:8765.")
-@click.option(
-    "--protocol",
-    "protocol_path",
-    metavar="FILE",
-    help="Of the reports; refused if the collector has another.  [default: the collector's]",
+@option("url --to URL", "The collector, such as http://127.0.0.1:8765.", required=True)
+@option(
+    "protocol_path --protocol FILE", "Of the reports; refused if the collector has another.  [default: the collector's]"
 )
 @_format_option
-@click.option("--batch-size", type=click.IntRange(1, 10_000), default=500, help="Reports sent together.")
-@click.option("--tries", type=click.IntRange(1, 50), default=MOST_TRIES, help="Of one batch, before giving up.")
+@option("--batch-size", "Reports sent together.", type=click.IntRange(1, 10_000), default=500)
+@option("--tries", "Of one batch, before giving up.", type=click.IntRange(1, 50), default=MOST_TRIES)
 def send(reports: str, url: str, protocol_path: str | None, form: str | None, batch_size: int, tries: int) -> None:
     """Send REPORTS, a file or - for standard input, that `dagveil local randomise` wrote.
 
     A batch counts as sent when the collector has it on disk. It is sent again after a failure, and stored once.
     """
-    sender = Sender(url, tries)
-    with contextlib.closing(sender):
+    with contextlib.closing(Sender(url, tries)) as sender:
         theirs = sender.fetch_protocol()
         if protocol_path is not None and load_protocol(protocol_path).digest() != theirs.digest():
             raise DataError("the collector has another protocol than the one given; nothing was sent")
@@ -181,11 +168,11 @@ def _open_output(output: str, records: str, protocol: str) -> Iterator[TextIO]:
 
 
 @click.command(short_help="Collect reports over HTTP, durably.")
-@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="Of the reports.")
-@click.option("--store", "store_path", metavar="FILE.db", required=True, help="Where reports go: an SQLite file.")
-@click.option("--host", default="127.0.0.1", help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, help="0 takes a free one.")
-@click.option("--allow-remote", is_flag=True, help="Let other machines reach the collector; needed for any --host.")
+@option("protocol_path --protocol FILE", "Of the reports.", required=True)
+@option("store_path --store FILE.db", "Where reports go: an SQLite file.", required=True)
+@option("--host", "Where to listen.", default="127.0.0.1")
+@option("--port", "0 takes a free one.", type=click.IntRange(0, 65535), default=8765)
+@option("--allow-remote", "Let other machines reach the collector; needed for any --host.")
 def collect(protocol_path: str, store_path: str, host: str, port: int, allow_remote: bool) -> None:
     """Collect reports until stopped, by Ctrl-C or a signal.
 
@@ -223,8 +210,8 @@ def collect(protocol_path: str, store_path: str, host: str, port: int, allow_rem
 
 
 @click.command(short_help="Write the reports of a store to a Parquet or CSV file.")
-@click.option("--store", "store_path", metavar="FILE.db", required=True, help="Where the collector keeps reports.")
-@click.option("-o", "--output", metavar="FILE", default="reports.parquet", help="A .parquet or .csv file.")
+@option("store_path --store FILE.db", "Where the collector keeps reports.", required=True)
+@option("-o --output FILE", "A .parquet or .csv file.", default="reports.parquet")
 def export(store_path: str, output: str) -> None:
     """Write the reports of a store as labels. The collector may be running."""
     path = Path(output)

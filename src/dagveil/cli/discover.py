@@ -13,13 +13,14 @@ import click
 from dagveil.cli import options as shared
 from dagveil.cli import output as terminal
 from dagveil.cli.failure import stoppable
-from dagveil.cli.options import Order, read_order
+from dagveil.cli.options import Order, option, read_order
 from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Method, method_named
 from dagveil.papers.publication import read_settings
+from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
-from dagveil.report.html import render_report, render_svg
+from dagveil.report.html import render_report
 from dagveil.report.model import build_model
 from dagveil.runs import discovery
 from dagveil.runs.run import load_knowledge
@@ -33,13 +34,12 @@ Done = TypeVar("Done")
 @click.argument("file")
 @shared.run_options
 @shared.releasing_options
-@click.option("-o", "--output", metavar="FILE", default="evidence.json", help="Where the evidence goes.")
-@click.option("--plan", "plan_path", metavar="PLAN.json", help="Follow an agreed plan: it fixes questions and budget.")
-@click.option("--site", metavar="NAME", help="Which site of the plan this is; only with --plan.")
-@click.option(
-    "--dataset",
-    metavar="NAME",
-    help="What the ledger calls this site's table, if the plan's schema is taken as it is; only with --plan.",
+@option("-o --output FILE", "Where the evidence goes.", default="evidence.json")
+@option("plan_path --plan PLAN.json", "Follow an agreed plan: it fixes questions and budget.")
+@option("--site NAME", "Which site of the plan this is; only with --plan.")
+@option(
+    "--dataset NAME",
+    "What the ledger calls this site's table, if the plan's schema is taken as it is; only with --plan.",
 )
 @click.pass_context
 @stoppable
@@ -92,18 +92,15 @@ def measure(
 @shared.run_options
 @shared.method_options
 @shared.search_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
+@option(
+    "-o --output FOLDER",
+    "Folder for result.json, graph.svg, report.html and, if evidence was released, evidence.json.",
     default="dagveil-out",
-    help="Folder for result.json, graph.svg, report.html and, if evidence was released, evidence.json.",
 )
-@click.option(
-    "--audit",
-    "effort",
+@option(
+    "effort --audit",
+    "Audit the method at this budget, on synthetic tables, and show in the report what came of it.",
     type=click.Choice(["quick"]),
-    help="Audit the method at this budget, on synthetic tables, and show in the report what came of it.",
 )
 @click.pass_context
 @stoppable
@@ -169,15 +166,18 @@ def discover(
         with terminal.show_progress() as progress:
             result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
         terminal.write_output(folder / "result.json", result.save)
-    model = build_model(result)
-    terminal.write_output(folder / "graph.svg", f"{render_svg(model)}\n".encode())
-    terminal.write_output(folder / "report.html", render_report(model).encode())
+    terminal.write_pages(build_model(result), folder / "report.html", folder / "graph.svg")
     if effort is not None:
         from dagveil.audit.certificate import encode_certificate
+        from dagveil.audit.examination import Plan, examine_method
         from dagveil.audit.search import Effort
-        from dagveil.cli.audit import audit_result
+        from dagveil.cli.audit import read_settings as read_tried
 
-        found = audit_result(result, options, Effort(effort))
+        at = Budget.of(result.receipt.epsilon, result.receipt.delta)
+        tried, kind = method_named(result.method.name), Calibration(result.method.calibration)
+        with terminal.show_progress() as progress:
+            plan = Plan(Effort(effort), progress=progress)
+            found = examine_method(tried, at, read_tried(options), plan, calibration=kind)
         terminal.write_output(folder / "certificate.json", encode_certificate(found))
         written.append(folder / "certificate.json")
         # the report without it stands already: an audit that fails loses nothing
@@ -224,13 +224,8 @@ def _spend(
     read_settings(method, calibration, given)
     asked = order()
     check_search(method.name, asked.schema, search, asked.budget, knowledge)
+    public = (asked.schema, asked.budget.epsilon, asked.budget.delta)
+    chosen = {"method": choice or method.name, "options": given, "knowledge": knowledge}
     with terminal.show_progress() as progress:
-        done = act(
-            *(asked.rows, asked.schema, asked.budget.epsilon, asked.budget.delta),
-            method=choice or method.name,
-            options=given,
-            knowledge=knowledge,
-            progress=progress,
-            **asked.options,
-        )
+        done = act(asked.rows, *public, progress=progress, **chosen, **asked.options)
     return done, asked.print_account

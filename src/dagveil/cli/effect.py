@@ -13,9 +13,8 @@ from rich.table import Table
 from dagveil.cli import options as shared
 from dagveil.cli import output as terminal
 from dagveil.cli.failure import stoppable
-from dagveil.cli.options import choice_option, read_order, run_options
-from dagveil.cli.plan import read_list
-from dagveil.effects.answer import Effect, Estimate, PossibleEffect, describe_readings
+from dagveil.cli.options import choice_option, option, read_order, run_options
+from dagveil.effects.answer import Effect, Estimate, PossibleEffect, Release, describe_readings
 from dagveil.graphs.exchange.formats import load_graph
 from dagveil.methods.pcd import RegressionRule
 from dagveil.runs.direction import DirectionSettings, Score, find_direction
@@ -25,39 +24,37 @@ from dagveil.runs.run import load_knowledge
 from dagveil.text import clean_text
 
 _FREE_NAMES = ("redraws", "width")
+_FORMS = {
+    "table": "from the table of all of them",
+    "additive": "additive form, from pairs",
+    "linear": "linear, from moments",
+}
 
 
 @click.command(short_help="Say what changing one column does to another, from a result.")
 @click.argument("file", metavar="RESULT|FILE")
-@click.option("--cause", required=True, metavar="COLUMN", help="The column that would be changed.")
-@click.option("--effect", "outcome", required=True, metavar="COLUMN", help="The column that would follow.")
-@click.option(
-    "--adjust",
-    metavar="LIST",
-    help="Columns to adjust for, with commas.  [default: those that tell the effect best, by the graph]",
+@option("--cause COLUMN", "The column that would be changed.", required=True)
+@option("outcome --effect COLUMN", "The column that would follow.", required=True)
+@option(
+    "--adjust LIST", "Columns to adjust for, with commas.  [default: those that tell the effect best, by the graph]"
 )
-@click.option("--graph", "graph_path", metavar="GRAPH", help="A graph in place of the result's: .dot, .gml, .txt, …")
-@click.option("--knowledge", "knowledge_path", metavar="FILE.toml", help="Background knowledge that directs edges.")
-@click.option(
-    "--redraws",
+@option("graph_path --graph GRAPH", "A graph in place of the result's: .dot, .gml, .txt, …")
+@option("knowledge_path --knowledge FILE.toml", "Background knowledge that directs edges.")
+@option(
+    "--redraws INTEGER",
+    "Draw graph and effect again so often, at no cost, for an interval that counts how the graph was chosen.",
     type=click.IntRange(0, 10_000),
     default=0,
-    metavar="INTEGER",
-    help="Draw graph and effect again so often, at no cost, for an interval that counts how the graph was chosen.",
 )
-@click.option(
-    "--width",
-    type=float,
-    metavar="SHARE",
-    help="Say which epsilon would give an interval so wide (0.02 is two points), if its tables were released.",
+@option(
+    "--width SHARE",
+    "Say which epsilon would give an interval so wide (0.02 is two points), if its tables were released.",
 )
-@click.option(
-    "--evidence", metavar="FILE", help="The evidence that was searched.  [default: evidence.json beside the result]"
-)
-@click.option("--from", "source", metavar="RESULT", help="The result whose graph counts, if FILE is a table.")
+@option("--evidence FILE", "The evidence that was searched.  [default: evidence.json beside the result]")
+@option("source --from RESULT", "The result whose graph counts, if FILE is a table.")
 @shared.run_options
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-@click.option("-o", "--output", metavar="FOLDER", help="Folder for effect.json and, if rows were read, evidence.json.")
+@option("as_json --json", "Print the answer as JSON.")
+@option("-o --output FOLDER", "Folder for effect.json and, if rows were read, evidence.json.")
 @click.pass_context
 @stoppable
 def effect(
@@ -83,23 +80,20 @@ def effect(
     is free and never sees the rows. Or FILE is a table, with --from RESULT: then exactly the tables that the effect
     needs are released, which spends --epsilon.
     """
-    knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     asked: dict[str, Any] = {
-        "adjust": None if adjust is None else read_list(adjust),
+        "knowledge": load_knowledge(knowledge_path) if knowledge_path else None,
+        "adjust": None if adjust is None else shared.read_list(adjust),
         "graph": None if graph_path is None else load_graph(graph_path),
-        "knowledge": knowledge,
     }
     if source is None:
         why = "an effect from released evidence needs no rows and costs nothing: leave out {}, or add --from RESULT"
         shared.refuse_given(context, shared.RUN_NAMES, why)
-        if output is not None:
-            terminal.check_writable(Path(output) / "effect.json", reads=(graph_path, knowledge_path, evidence))
-        result, searched = load_discovery(file, evidence)
-        with terminal.show_progress() as progress:
-            found = find_effect(
-                result, cause, outcome, evidence=searched, redraws=redraws, width=width, progress=progress, **asked
-            )
         written = [] if output is None else [Path(output) / "effect.json"]
+        terminal.check_writable(*written, reads=(graph_path, knowledge_path, evidence))
+        result, searched = load_discovery(file, evidence)
+        asked |= {"evidence": searched, "redraws": redraws, "width": width}
+        with terminal.show_progress() as progress:
+            found = find_effect(result, cause, outcome, progress=progress, **asked)
         for path in written:
             terminal.write_output(path, found.save)
     else:
@@ -110,19 +104,9 @@ def effect(
         result, searched = load_discovery(source, evidence)
         order = read_order(file, tuple(written), recovery, run, reads=(source, graph_path, knowledge_path, evidence))
         with terminal.show_progress() as progress:
-            found, released = measure_effect(
-                order.rows,
-                order.schema,
-                result,
-                cause,
-                outcome,
-                order.budget.epsilon,
-                order.budget.delta,
-                evidence=searched,
-                progress=progress,
-                **asked,
-                **order.options,
-            )
+            public = (order.schema, result, cause, outcome, order.budget.epsilon, order.budget.delta)
+            asked |= {**order.options, "evidence": searched, "progress": progress}
+            found, released = measure_effect(order.rows, *public, **asked)
         terminal.write_paid(written[1], released.save, recovery)
         terminal.write_output(written[0], found.save)
         order.print_account()
@@ -131,41 +115,31 @@ def effect(
         return
     _print(found)
     if found.receipt is not None:
-        terminal.open_console().print()
-        terminal.print_receipt(found.receipt)
-    elif found.release is not None:
-        _print_offer(found, file)
-    if found.receipt is None:
+        terminal.print_findings((), found.receipt)
+    else:
+        if found.release is not None:
+            _print_offer(found, found.release, file)
         click.echo("This answer cost nothing.")
     if written:
         terminal.print_written(written, "")
 
 
 def _print(found: Effect) -> None:
-    console = terminal.open_console()
-    console.print(clean_text(found.sentence))
+    terminal.say(found.sentence)
     for readings in found.alike:
         one = readings[0]
-        console.print()
-        console.print(clean_text(_describe(readings, found)))
-        if one.form == "nothing":
-            pass
-        elif one.contrasts and one.contrasts[0].level:
-            console.print(_tabulate(one, found))
-        elif one.contrasts:
-            console.print(f"per unit of {found.cause}: {_write(one.contrasts[0].estimate, 1.0)}")
-        for note in one.notes:
-            console.print(clean_text(note))
-    console.print()
-    if found.redrawn is not None:
-        console.print(clean_text(_describe_redraws(found)))
-    for sentence in (*found.settles, *found.notes):
-        console.print(clean_text(sentence))
+        terminal.say("", _describe(readings, found))
+        if one.form != "nothing" and one.contrasts and one.contrasts[0].level:
+            terminal.open_console().print(_tabulate(one, found))
+        elif one.form != "nothing" and one.contrasts:
+            terminal.say(f"per unit of {found.cause}: {_write(one.contrasts[0].estimate, 1.0)}")
+        terminal.say(*one.notes)
+    terminal.say("", *([] if found.redrawn is None else [_describe_redraws(found)]), *found.settles, *found.notes)
     options = ["--knowledge FILE.toml gives what you know"] if found.settles else []
     if found.redrawn is None and found.receipt is None and found.possible[0].parents is not None:
         options.append("--redraws 200 draws graph and effect again")
     if options:
-        console.print(f"At no cost, {' and '.join(options)}.")
+        terminal.say(f"At no cost, {' and '.join(options)}.")
 
 
 def _describe(readings: Sequence[PossibleEffect], found: Effect) -> str:
@@ -174,25 +148,14 @@ def _describe(readings: Sequence[PossibleEffect], found: Effect) -> str:
         return f"{parents}: nothing, since {one.why}."
     if one.form == "unanswered":
         return f"{parents}: no answer, since {one.why}."
-    forms = {
-        "table": "from the table of all of them",
-        "additive": "additive form, from pairs",
-        "linear": "linear, from moments",
-    }
     given = f"adjusted for {', '.join(one.adjust)}" if one.adjust else "nothing to adjust for"
-    return f"{parents} ({given}; {forms[one.form]}):"
+    return f"{parents} ({given}; {_FORMS[one.form]}):"
 
 
 def _tabulate(one: PossibleEffect, found: Effect) -> Table:
-    table = Table(title_justify="left")
     first = one.contrasts[0].instead
-    for heading in (
-        f"{found.cause} set to",
-        f"{found.effect} =",
-        "%, with 95 % interval",
-        f"points more than at {first}",
-    ):
-        table.add_column(clean_text(heading))
+    headings = (f"{found.cause} set to", f"{found.effect} =", "%, with 95 % interval", f"points more than at {first}")
+    table = Table(*map(clean_text, headings), title_justify="left")
     moved = {(each.level, each.outcome): each.estimate for each in one.contrasts}
     for each in one.probabilities:
         change = "" if each.level == first else _write(moved.get((each.level, each.outcome)), 100.0, signed=True)
@@ -203,11 +166,9 @@ def _tabulate(one: PossibleEffect, found: Effect) -> Table:
 def _write(estimate: Estimate | None, scale: float, *, signed: bool = False) -> str:
     if estimate is None:
         return "hidden by noise"
-    sign = "+" if signed else ""
-    value, low, high = (scale * number for number in (estimate.value, estimate.low, estimate.high))
-    if scale == 1.0:
-        return f"{value:.4g} ({low:.4g} to {high:.4g})"
-    return f"{value:{sign}.2f} ({low:{sign}.2f} to {high:{sign}.2f})"
+    form = ".4g" if scale == 1.0 else "+.2f" if signed else ".2f"
+    value, low, high = (format(scale * number, form) for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low} to {high})"
 
 
 def _describe_redraws(found: Effect) -> str:
@@ -222,31 +183,25 @@ def _describe_redraws(found: Effect) -> str:
     )
 
 
-def _print_offer(found: Effect, file: str) -> None:
+def _print_offer(found: Effect, offer: Release, file: str) -> None:
     """Say which release would answer."""
-    offer = found.release
-    if offer is None:
-        return
-    console = terminal.open_console()
     names = ", ".join(" × ".join(one) for one in offer.tables)
     epsilon = "0.5" if offer.epsilon is None else f"{offer.epsilon:.2g}"
     if offer.width is not None and offer.reason is not None:
-        console.print(clean_text(f"No epsilon for an interval {offer.width:g} wide can be told: {offer.reason}."))
+        terminal.say(f"No epsilon for an interval {offer.width:g} wide can be told: {offer.reason}.")
         return
     elif offer.epsilon is not None:
-        console.print(
-            clean_text(f"A release of {names} with epsilon {epsilon} gives an interval {offer.width:g} wide.")
-        )
+        terminal.say(f"A release of {names} with epsilon {epsilon} gives an interval {offer.width:g} wide.")
     else:
-        console.print(clean_text(f"A release of {names} would tell more; --width 0.02 says which epsilon it takes."))
+        terminal.say(f"A release of {names} would tell more; --width 0.02 says which epsilon it takes.")
     command = ["dagveil", "effect", "FILE", "--schema", "SCHEMA.toml", "--from", file]
     command += ["--cause", found.cause, "--effect", found.effect, "--epsilon", epsilon]
-    console.print(clean_text(f"To measure it: `{shlex.join(command)}`."))
+    terminal.say(f"To measure it: `{shlex.join(command)}`.")
 
 
 @click.command(short_help="Find which of two numeric columns is the cause.")
 @click.argument("file")
-@click.option("--columns", metavar="X,Y", required=True, help="Two numeric columns, with a comma between them.")
+@option("--columns X,Y", "Two numeric columns, with a comma between them.", required=True)
 @run_options
 @choice_option("--score", Score.HSIC, "How the dependence of a residual on the other column is scored.")
 @choice_option(
@@ -254,7 +209,7 @@ def _print_offer(found: Effect, file: str) -> None:
     RegressionRule.RELEASED,
     "Polynomials from a noisy table that is released first, or kernel ridge regression on the rows.",
 )
-@click.option("-o", "--output", metavar="FILE", default="direction.json", help="Where the answer goes.")
+@option("-o --output FILE", "Where the answer goes.", default="direction.json")
 @stoppable
 def direction(file: str, columns: str, score: str, regression: str, output: str, **run: Any) -> None:
     """Find which of two numeric columns of FILE, a table (CSV, TSV, Parquet, Feather, Arrow), is the cause.
@@ -268,25 +223,20 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     recovery = terminal.name_recovery(path)
     order = read_order(file, (path,), recovery, run)
     with terminal.show_progress() as progress:
-        found = find_direction(
-            *(order.rows, order.schema, x, y, order.budget.epsilon, order.budget.delta),
-            settings=settings,
-            progress=progress,
-            **order.options,
-        )
+        public = (order.schema, x, y, order.budget.epsilon, order.budget.delta)
+        found = find_direction(order.rows, *public, settings=settings, progress=progress, **order.options)
     terminal.write_paid(path, found.save, recovery)
     order.print_account()
-    console = terminal.open_console()
     if found.doubt is not None:
-        console.print(clean_text(f"No direction: {found.doubt}."))
-        console.print("Background knowledge, such as which was measured first, may settle it: `tiers` in the schema.")
+        terminal.say(
+            f"No direction: {found.doubt}.",
+            "Background knowledge, such as which was measured first, may settle it: `tiers` in the schema.",
+        )
     else:
-        console.print(clean_text(f"{found.cause} → {found.effect}, confidence {found.confidence:.0%}"))
+        terminal.say(f"{found.cause} → {found.effect}, confidence {found.confidence:.0%}")
     if found.difference is not None and found.noise_scale is not None:
-        console.print(f"difference of scores {found.difference:.4g}, scale of its noise {found.noise_scale:.4g}")
-    console.print(found.meaning)
-    console.print()
-    terminal.print_receipt(found.receipt)
+        terminal.say(f"difference of scores {found.difference:.4g}, scale of its noise {found.noise_scale:.4g}")
+    terminal.print_findings([found.meaning], found.receipt)
     terminal.print_written([path], "Next: `dagveil discover` finds the graph of all columns.")
 
 

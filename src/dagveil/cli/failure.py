@@ -13,16 +13,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
 from dagveil.errors import DagveilError, describe_error
 from dagveil.progress import Cancelled, CancelSignal
 from dagveil.text import clean_lines
-
-if TYPE_CHECKING:
-    from dagveil.privacy.ledger.ledger import Ledger
 
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
 
@@ -138,11 +135,3 @@ def stoppable(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
 
     return call
-
-
-def open_watched_ledger(place: str) -> Ledger:
-    """Open the ledger of a run: no signal cuts through its steps, and a swallowed one is heard at the next."""
-    from dagveil.cli.options import open_ledger
-    from dagveil.privacy.ledger.ledger import WatchedLedger
-
-    return WatchedLedger(open_ledger(place), INTERRUPT, INTERRUPT.note_run)

@@ -21,6 +21,7 @@ from dagveil.cli.options import (
     SEARCH_NAMES,
     choice_option,
     level_options,
+    option,
     refuse_given,
     require_schema,
     search_settings,
@@ -35,7 +36,6 @@ from dagveil.local.protocol import Figures, Form, Mechanism, Protocol, load_prot
 from dagveil.local.record import ComponentWise, Norm, Split
 from dagveil.local.reports import LineFormat, check_labels
 from dagveil.privacy.budget import exact, round_up
-from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
 from dagveil.runs import local as discovery
 from dagveil.runs.run import check_reviewed, load_knowledge
@@ -59,25 +59,23 @@ def local() -> None:
 
 
 @local.command(short_help="Plan how records are randomised, and print what that promises.")
-@click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels and bins of the columns, all public.")
-@click.option(
+@option("schema_path --schema SCHEMA.toml", "Levels and bins of the columns, all public.")
+@option(
     "--mechanism",
+    "Randomised response, or the bounded geometric mechanism, whose reports stay near the truth.",
     type=click.Choice([mechanism.value for mechanism in Mechanism]),
     required=True,
-    help="Randomised response, or the bounded geometric mechanism, whose reports stay near the truth.",
 )
 @choice_option("--form", Form.COMPONENT_WISE, "Noise for each column, or for the product of all columns at once.")
-@click.option("--epsilon", metavar="NUMBER", help="Largest epsilon of one report; this or --truth.")
-@click.option(
-    "--truth", type=float, metavar="P", help="Probability that the true record is reported; this or --epsilon."
-)
+@option("--epsilon NUMBER", "Largest epsilon of one report; this or --truth.")
+@option("--truth P", "Probability that the true record is reported; this or --epsilon.")
 @choice_option("--split", Split.UNIFORM, "How columns share epsilon: evenly, or in proportion to their levels.")
 @choice_option(
     "--norm", Norm.MANHATTAN, "Distance between records, for combined geometric noise and for metric privacy."
 )
-@click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; receipts will say so.")
-@click.option("-o", "--output", metavar="FILE", default="protocol.json", help="Where the protocol goes.")
-@click.option("--force", is_flag=True, help="Replace an existing protocol.")
+@option("--accept-draft", "Use an unreviewed schema as it is; receipts will say so.")
+@option("-o --output FILE", "Where the protocol goes.", default="protocol.json")
+@option("--force", "Replace an existing protocol.")
 def plan(
     schema_path: str | None,
     mechanism: str,
@@ -103,29 +101,20 @@ def plan(
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
     terminal.check_writable(path, reads=(schema_path,))
-    protocol = plan_protocol(
-        schema,
-        Mechanism(mechanism),
-        Form(form),
-        epsilon=None if epsilon is None else exact(epsilon, "epsilon"),
-        truth=truth,
-        split=Split(split),
-        norm=Norm(norm),
-    )
+    amount = None if epsilon is None else exact(epsilon, "epsilon")
+    how: dict[str, Any] = {"split": Split(split), "norm": Norm(norm)}
+    protocol = plan_protocol(schema, Mechanism(mechanism), Form(form), epsilon=amount, truth=truth, **how)
     terminal.write_output(path, protocol.save)
     print_protocol(protocol)
-    terminal.print_written(
-        [path], f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it."
-    )
+    hint = f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it."
+    terminal.print_written([path], hint)
 
 
 @local.command(short_help="Print what a protocol promises.")
 @click.argument("protocol", metavar="PROTOCOL.json")
-@click.option(
-    "--priors",
-    "priors_path",
-    metavar="FILE.toml",
-    help="What an attacker knows before: shares of labels, [column] by [column]. Even where nothing is said.",
+@option(
+    "priors_path --priors FILE.toml",
+    "What an attacker knows before: shares of labels, [column] by [column]. Even where nothing is said.",
 )
 def show(protocol: str, priors_path: str | None) -> None:
     """Print what a protocol promises, computed again from its probabilities."""
@@ -133,24 +122,22 @@ def show(protocol: str, priors_path: str | None) -> None:
     print_protocol(loaded, load_priors(priors_path, loaded) if priors_path else None)
 
 
-local.add_command(randomise)
-local.add_command(send)
-local.add_command(collect)
-local.add_command(export)
+for _command in (randomise, send, collect, export):
+    local.add_command(_command)
 
 
 @local.command(short_help="Recover the joint law of some columns from collected reports.")
 @click.argument("reports", metavar="REPORTS")
-@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
-@click.option("--columns", metavar="NAMES", required=True, help="Columns of the law, separated by commas.")
+@option("protocol_path --protocol FILE", "With which the reports were made.", required=True)
+@option("--columns NAMES", "Columns of the law, separated by commas.", required=True)
 @choice_option(
     "--by",
     Rule.INVERSE,
     "Inverse of the channel: no bias, exact variance. IBU (iterative Bayesian update): the likeliest law, never "
     "negative.",
 )
-@click.option("--redraws", type=click.IntRange(0), default=REDRAWS, help="Redraws behind the standard errors of ibu.")
-@click.option("-o", "--output", metavar="FILE.csv", help="Also write the law to this file.")
+@option("--redraws", "Redraws behind the standard errors of ibu.", type=click.IntRange(0), default=REDRAWS)
+@option("-o --output FILE.csv", "Also write the law to this file.")
 def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: int, output: str | None) -> None:
     """Recover how true values are distributed behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
 
@@ -160,24 +147,19 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     names = [name.strip() for name in columns.split(",")]
     if output:
         terminal.check_writable(Path(output), reads=(reports, protocol_path))
-        check_labels(
-            LineFormat.CSV, {column.name: column.labels for column in protocol.columns if column.name in names}
-        )
+        labels = {column.name: column.labels for column in protocol.columns if column.name in names}
+        check_labels(LineFormat.CSV, labels)
     law = recover_law(reports, protocol, names, Rule(by), redraws=redraws)
     table = law.to_table()
-    console = terminal.open_console()
-    console.print(
-        clean_text(f"{protocol.schema.dataset}: shares of true values behind {terminal.count(law.n_reports, 'report')}")
-    )
+    terminal.say(f"{protocol.schema.dataset}: shares of true values behind {terminal.count(law.n_reports, 'report')}")
     shown = Table(*map(clean_text, names), *(Column(name, justify="right") for name in ("share", "standard error")))
     for line in table.slice(0, SHOWN_CELLS).to_pylist():
         error = line["standard error"]
         numbers = (f"{line['share']:.4f}", "" if math.isnan(error) else f"{error:.4f}")
         shown.add_row(*(clean_text(line[name]) for name in names), *numbers)
-    console.print(shown)
-    hidden = table.num_rows - SHOWN_CELLS
-    if hidden > 0:
-        console.print(f"and {terminal.count(hidden, 'more cell')}; -o FILE.csv writes all")
+    terminal.open_console().print(shown)
+    if (hidden := table.num_rows - SHOWN_CELLS) > 0:
+        terminal.say(f"and {terminal.count(hidden, 'more cell')}; -o FILE.csv writes all")
     if output:
         terminal.write_output(Path(output), lambda part: csv.write_csv(table, part))
         terminal.print_written([Path(output)], "Every line is a cell: labels, its share, its standard error.")
@@ -185,7 +167,7 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
 
 @local.command(short_help="Discover the causal graph behind collected reports.")
 @click.argument("reports", metavar="REPORTS")
-@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
+@option("protocol_path --protocol FILE", "With which the reports were made.", required=True)
 @choice_option(
     "--algorithm",
     discovery.Algorithm.PC,
@@ -204,14 +186,12 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     "How the channel is undone: in every test (inverse), or once, by the iterative Bayesian update of the law "
     "(ibu).  [default: inverse; for --pairs ibu]",
 )
-@click.option("--blind", is_flag=True, help="Ignore the channel, for comparison: the answers are then wrong.")
+@option("--blind", "Ignore the channel, for comparison: the answers are then wrong.")
 @level_options
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
+@option(
+    "-o --output FOLDER",
+    "Folder for result.json, graph.svg and report.html; of FCI result.json and graph.txt, of pairs result.json.",
     default="dagveil-out",
-    help="Folder for result.json, graph.svg and report.html; of FCI result.json and graph.txt, of pairs result.json.",
 )
 def discover(
     reports: str,
@@ -237,34 +217,26 @@ def discover(
     if pairs:
         why = "rules for pairs search no graph, have no levels and draw nothing again: leave out {}"
         refuse_given(click.get_current_context(), (*SEARCH_NAMES, "algorithm", "tests"), why)
-    sight = (
-        discovery.Sight.BLIND
-        if blind
-        else discovery.Sight.UPDATED
-        if by == Rule.IBU.value or (pairs and not by)
-        else discovery.Sight.AWARE
-    )
+    updated = by == Rule.IBU.value or (pairs and not by)
+    sight = discovery.Sight.BLIND if blind else discovery.Sight.UPDATED if updated else discovery.Sight.AWARE
     folder = Path(output)
-    written = [folder / "result.json"]
-    if not pairs:
-        others = ("graph.txt",) if chosen is discovery.Algorithm.FCI else ("graph.svg", "report.html")
-        written += [folder / name for name in others]
+    others = () if pairs else ("graph.txt",) if chosen is discovery.Algorithm.FCI else ("graph.svg", "report.html")
+    written = [folder / name for name in ("result.json", *others)]
     settings = search_settings(search)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     protocol = load_protocol(protocol_path)
     terminal.check_writable(*written, reads=(reports, protocol_path, knowledge_path))
-    options: dict[str, Any] = {"tests": discovery.ReportTests(tests), "sight": sight}
     with terminal.show_progress() as progress:
+        options: dict[str, Any] = {"sight": sight, "progress": progress}
         if pairs:
-            directions = discovery.direct_report_pairs(
-                reports, protocol, PairRule(pairs), sight=sight, progress=progress
-            )
-        elif chosen is discovery.Algorithm.FCI:
-            pag = discovery.find_report_pag(reports, protocol, settings, **options, progress=progress)
+            directions = discovery.direct_report_pairs(reports, protocol, PairRule(pairs), **options)
         else:
-            result = discovery.discover_reports(
-                *(reports, protocol, settings), **options, algorithm=chosen, knowledge=knowledge, progress=progress
-            )
+            options["tests"] = discovery.ReportTests(tests)
+            if chosen is discovery.Algorithm.FCI:
+                pag = discovery.find_report_pag(reports, protocol, settings, **options)
+            else:
+                options |= {"algorithm": chosen, "knowledge": knowledge}
+                result = discovery.discover_reports(reports, protocol, settings, **options)
     if pairs:
         terminal.write_output(written[0], directions.save)
         terminal.open_console().print(f"Directions by {pairs}", _direction_table(directions), sep="\n")
@@ -279,9 +251,7 @@ def discover(
         terminal.print_written(written, f"{written[1]} is Tetrad's text, which causal-learn reads too.")
     else:
         terminal.write_output(written[0], result.save)
-        model = build_model(result)
-        terminal.write_output(written[1], f"{render_svg(model)}\n".encode())
-        terminal.write_output(written[2], render_report(model).encode())
+        terminal.write_pages(build_model(result), written[2], written[1])
         terminal.print_result(result)
         terminal.print_written(written, f"Next: open {written[2]} in a browser.")
 
@@ -296,9 +266,7 @@ def _direction_table(found: discovery.ReportDirections) -> Table:
 
 
 def _pag_table(found: discovery.ReportPag) -> Table:
-    table = Table("from", "", "to")
-    if found.confidence:
-        table.add_column("edge confidence", justify="right")
+    table = Table("from", "", "to", *([Column("edge confidence", justify="right")] if found.confidence else []))
     for place, edge in enumerate(found.edges):
         edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
         shares = [f"{found.confidence[place]:.0%}"] if found.confidence else []
@@ -308,12 +276,11 @@ def _pag_table(found: discovery.ReportPag) -> Table:
 
 def print_protocol(protocol: Protocol, priors: Sequence[NDArray[np.float64]] | None = None) -> None:
     """Print what a protocol's weights give as a table, the whole record last; guesses for these priors."""
-    console = terminal.open_console()
     split = "" if protocol.split is None else f", epsilon split {protocol.split.value}"
     how = f"{protocol.mechanism.value} noise, {protocol.form.value}{split}, {protocol.norm.value}-norm"
-    table = Table("column", title=clean_text(f"{protocol.schema.dataset}: {how}"), title_justify="left")
-    for heading in ("levels", "epsilon", "guessed right", "by chance", "metric, exact", "as published", "ratio"):
-        table.add_column(heading, justify="right")
+    headings = ("levels", "epsilon", "guessed right", "by chance", "metric, exact", "as published", "ratio")
+    columns = (Column(heading, justify="right") for heading in headings)
+    table = Table("column", *columns, title=clean_text(f"{protocol.schema.dataset}: {how}"), title_justify="left")
     known = [np.full(levels, 1.0 / levels) for levels in protocol.levels] if priors is None else priors
     record = protocol.record_figures
     if priors is not None:
@@ -321,34 +288,26 @@ def print_protocol(protocol: Protocol, priors: Sequence[NDArray[np.float64]] | N
     for place, (column, figures) in enumerate(zip(protocol.columns, protocol.column_figures, strict=True)):
         if priors is not None and isinstance(protocol.channel, ComponentWise):
             figures = replace(figures, success=protocol.channel.channels[place].success(known[place]))
-        table.add_row(
-            clean_text(column.name), str(len(column.labels)), *_write_figures(figures, float(known[place].max()))
-        )
+        told = _write_figures(figures, float(known[place].max()))
+        table.add_row(clean_text(column.name), str(len(column.labels)), *told)
     table.add_section()
     table.add_row("record", "", *_write_figures(record, math.prod(float(prior.max()) for prior in known)))
-    console.print(table)
+    terminal.open_console().print(table)
     if priors is not None:
-        console.print("An attacker knows these priors, column by column; by chance is what they tell without a report.")
+        terminal.say("An attacker knows these priors, column by column; by chance is what they tell without a report.")
     epsilon = protocol.record_figures.epsilon or 0.0
-    console.print(
+    terminal.say(
         f"One report has epsilon {round_up(epsilon, 4)} and delta 0, whoever collects it. Repeated reports of one "
         f"person add up: two have {round_up(2 * epsilon, 4)}."
     )
     if protocol.form is Form.COMBINED:
-        console.print("Columns of a combined channel have no epsilon of their own: one column moves it as much as all.")
-    console.print(f"protocol digest {protocol.digest()}")
+        terminal.say("Columns of a combined channel have no epsilon of their own: one column moves it as much as all.")
+    terminal.say(f"protocol digest {protocol.digest()}")
 
 
 def _write_figures(figures: Figures, chance: float) -> tuple[str, ...]:
-    return (
-        _up(figures.epsilon),
-        "" if figures.success is None else f"{figures.success:.3g}",
-        f"{chance:.3g}",
-        _up(figures.metric),
-        _up(figures.published),
-        "" if figures.ratio is None else f"{figures.ratio:.2f}",
+    epsilon, metric, published = (
+        "" if bound is None else round_up(bound, 4) for bound in (figures.epsilon, figures.metric, figures.published)
     )
-
-
-def _up(value: float | None) -> str:
-    return "" if value is None else round_up(value, 4)
+    success = "" if figures.success is None else f"{figures.success:.3g}"
+    return epsilon, success, f"{chance:.3g}", metric, published, "" if figures.ratio is None else f"{figures.ratio:.2f}"

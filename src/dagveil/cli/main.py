@@ -92,10 +92,13 @@ TABLE: Final = {
     "tables": ("dagveil.cli.tables", "Show released evidence as tables with standard errors."),
     "synthesize": ("dagveil.cli.tables", "Draw synthetic rows from released evidence."),
     "export": ("dagveil.cli.report", "Write the graph of a result for another program."),
-    "studio": ("dagveil.cli.studio", "Open a web application on this machine: budgets, schemas, plans, runs, results."),
+    "studio": (
+        "dagveil.cli.host",
+        "Open a web application on this machine: budgets, schemas, plans, runs, results.",
+    ),
     "audit": ("dagveil.cli.audit", "Try to break a method's guarantee."),
     "sample": ("dagveil.cli.tables", "Generate public example data from a known network."),
-    "doctor": ("dagveil.cli.doctor", "Tell what is installed, and what answers."),
+    "doctor": ("dagveil.cli.host", "Tell what is installed, and what answers."),
     "completion": ("dagveil.cli.completion", "Print a script that completes commands in a shell."),
 }
 

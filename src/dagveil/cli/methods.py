@@ -10,7 +10,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from dagveil.cli.output import open_console
+from dagveil.cli.output import open_console, say
 from dagveil.methods.method import EXACT_NAMES, METHODS, Method, method_named, method_plugins
 from dagveil.papers.publication import readings_of
 from dagveil.text import clean_text
@@ -20,7 +20,6 @@ from dagveil.text import clean_text
 @click.argument("name", required=False)
 def methods(name: str | None) -> None:
     """List all methods, or describe one in detail."""
-    console = open_console()
     if name is not None:
         _describe(method_named(name))
         return
@@ -31,40 +30,39 @@ def methods(name: str | None) -> None:
         sound = () if method.name in EXACT_NAMES else ("sound",)
         calibrations = ", ".join((*sound, *(reading.value for reading in readings_of(method.name))))
         table.add_row(method.name, method.title, method.data, method.cost, calibrations)
-    console.print(table)
+    open_console().print(table)
     for name in added:
-        console.print(f"\n{name} comes from {plugins.origin(name)}: what it promises is that package's word, not ours.")
+        say("", f"{name} comes from {plugins.origin(name)}: what it promises is that package's word, not ours.")
     for reason in broken.values():
         click.echo(clean_text(f"Warning: {reason}."), err=True)
-    console.print(
-        "\nEvery method is sound by default: epsilon and delta are fixed before the run and hold. "
-        "`dagveil methods NAME` lists settings and papers."
+    say(
+        "",
+        "Every method is sound by default: epsilon and delta are fixed before the run and hold. "
+        "`dagveil methods NAME` lists settings and papers.",
     )
 
 
 def _describe(method: Method) -> None:
-    console = open_console()
-    console.print(f"{method.name}: {method.title}")
-    console.print(f"data: {method.data}\nspends on: {method.cost}")
+    say(f"{method.name}: {method.title}", f"data: {method.data}", f"spends on: {method.cost}")
     if method.name in METHODS:
-        console.print("guarantee: (epsilon, delta) as given, fixed before the run, enforced before every draw")
+        say("guarantee: (epsilon, delta) as given, fixed before the run, enforced before every draw")
     elif method.name in EXACT_NAMES:
-        console.print("guarantee: none; refused on data with a lifetime budget unless the schema calls it public")
+        say("guarantee: none; refused on data with a lifetime budget unless the schema calls it public")
     else:
-        console.print(f"guarantee: that of {method_plugins().origin(method.name)}, which brings this method; not ours")
+        say(f"guarantee: that of {method_plugins().origin(method.name)}, which brings this method; not ours")
     if method.paper is not None:
-        console.print(f"paper: {method.paper}")
+        say(f"paper: {method.paper}")
     kinds = [("settings", method.settings)]
     for calibration, reading in readings_of(method.name).items():
-        console.print(f"--calibration {calibration.value} claims nothing here, because {reading.flaw}")
+        say(f"--calibration {calibration.value} claims nothing here, because {reading.flaw}")
         kinds.append((f"settings of --calibration {calibration.value}", reading.settings))
     for title, kind in kinds:
         if kind.__struct_fields__:
-            console.print(f"\n{title}:")
+            say("", f"{title}:")
             meanings = _meanings(kind)
             for field in msgspec.structs.fields(kind):
                 value = _shown(field.default)
-                console.print(f"  {field.name} (default {value}): {meanings.get(field.name, '')}")
+                say(f"  {field.name} (default {value}): {meanings.get(field.name, '')}")
 
 
 def _shown(value: object) -> str:

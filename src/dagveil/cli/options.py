@@ -5,22 +5,23 @@ from __future__ import annotations
 import enum
 import shlex
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 from sqlalchemy.engine import make_url
 
-from dagveil.cli.failure import open_watched_ledger
+from dagveil.cli.failure import INTERRUPT
 from dagveil.cli.output import check_writable, print_recovery
 from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.ledger.account import Account, describe_left
-from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
+from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, WatchedLedger
 from dagveil.privacy.noise.kind import DEFAULT_NOISE
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.run import LEDGER_VARIABLE, check_reviewed, default_ledger, open_private
@@ -32,15 +33,25 @@ LEDGER_WAIT_SECONDS = WAIT_SECONDS
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+VALUES: Final = {"P": float, "SHARE": float, "INTEGER": int}  # types by what stands for a value; others are texts
+
+
+def option(usage: str, text: str, **more: Any) -> Callable[[Any], Any]:
+    """Return an option with its help.
+
+    The usage has the parameter's name if it is not the flag's, the flags, and what stands for the value, as in
+    `path -o --output FILE`; without a value it is a flag that is given or not. `more` goes to click as it is.
+    """
+    words = usage.split()
+    declared = [word for word in words if word.startswith("-") or (word.isidentifier() and word.islower())]
+    value = " ".join(words[len(declared) :])
+    own = {"type": VALUES[value]} if value in VALUES else {"is_flag": True} if not value and not more else {}
+    return click.option(*declared, metavar=value or None, help=text, **{**own, **more})
+
+
 def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
     """Return what adds these options to a command, in this order."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return lambda command: reduce(lambda built, add: add(built), reversed(options), command)
 
 
 def choice_option(
@@ -52,30 +63,26 @@ def choice_option(
     return click.option(flag, type=click.Choice(choices), default=value, help=text)
 
 
-ledger_option = click.option(
-    "--ledger",
+ledger_option = option(
+    "--ledger PATH|URL",
+    "Where spending is recorded: an SQLite file, or a postgresql:// URL for teams. "
+    f"[default: ${LEDGER_VARIABLE}, or else dagveil/ledger.sqlite in your data folder]",
     envvar=LEDGER_VARIABLE,
     default=default_ledger,
     show_default=False,
-    metavar="PATH|URL",
-    help="Where spending is recorded: an SQLite file, or a postgresql:// URL for teams. "
-    f"[default: ${LEDGER_VARIABLE}, or else dagveil/ledger.sqlite in your data folder]",
 )
 
 # of a run that spends budget
 run_options = option_group(
-    click.option(
-        "--schema",
-        "schema_path",
-        metavar="SCHEMA.toml",
-        help="Levels, bounds and other public facts; `dagveil schema draft` writes a first one. Needed for rows.",
+    option(
+        "schema_path --schema SCHEMA.toml",
+        "Levels, bounds and other public facts; `dagveil schema draft` writes a first one. Needed for rows.",
     ),
-    click.option("--epsilon", metavar="NUMBER", help="Privacy budget of this run, for example 1. Needed for rows."),
-    click.option(
-        "--delta",
+    option("--epsilon NUMBER", "Privacy budget of this run, for example 1. Needed for rows."),
+    option(
+        "--delta NUMBER",
+        "Probability with which the epsilon bound may fail; greater than 0 and much smaller than 1/rows.",
         default="1e-6",
-        metavar="NUMBER",
-        help="Probability with which the epsilon bound may fail; greater than 0 and much smaller than 1/rows.",
     ),
     ledger_option,
     choice_option(
@@ -83,39 +90,33 @@ run_options = option_group(
         DEFAULT_NOISE,
         "Where noise comes from: our own exact sampler, OpenDP's (slower), or a seed (for tests only, never private).",
     ),
-    click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),
+    option("--seed INTEGER", "The seed; only with --noise seeded.", type=click.IntRange(0)),
     choice_option(
         "--engine",
         Engine.AUTO,
         "Where rows are held and counted: in memory, or where they are, by DuckDB or Spark; answers are the same. "
         "`auto` uses memory for small files.",
     ),
-    click.option("--memory-limit", metavar="SIZE", help="For DuckDB, such as 8GB.  [default: half of what is free]"),
-    click.option(
-        "--table", metavar="NAME", help="Table of the database or cluster that FILE names (or, on Spark, a path)."
-    ),
-    click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; the receipt will say so."),
-    click.option(
+    option("--memory-limit SIZE", "For DuckDB, such as 8GB.  [default: half of what is free]"),
+    option("--table NAME", "Table of the database or cluster that FILE names (or, on Spark, a path)."),
+    option("--accept-draft", "Use an unreviewed schema as it is; the receipt will say so."),
+    option(
         "--accept-no-guarantee",
-        is_flag=True,
-        help="Let a run as published or with seeded noise touch a data set that has a lifetime budget; the ledger "
+        "Let a run as published or with seeded noise touch a data set that has a lifetime budget; the ledger "
         "records the run as unbounded.",
     ),
 )
-settings_option = click.option(
-    "--set",
-    "options",
+settings_option = option(
+    "options --set NAME=VALUE",
+    "A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
     multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
 )
 # they choose and set a method that releases evidence
 releasing_options = option_group(
-    click.option(
-        "--method",
+    option(
+        "--method NAME",
+        "How the graph is found; `dagveil methods` lists the names. auto: a trial on synthetic tables chooses.",
         default="measure",
-        metavar="NAME",
-        help="How the graph is found; `dagveil methods` lists the names. auto: a trial on synthetic tables chooses.",
     ),
     settings_option,
 )
@@ -129,94 +130,65 @@ method_options = option_group(
         "two claim nothing. None is for `pc`, which adds no noise.",
     ),
 )
-SEARCH_NAMES = (
-    *("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges"),
-    *("hidden_causes", "selection_bias", "edges_at"),
-)
+SEARCH_NAMES = tuple(field.name for field in fields(SearchSettings))
 
 # what has no meaning for a search over evidence
 RUN_NAMES = (
     *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
     *("accept_draft", "accept_no_guarantee", "method", "calibration", "options"),
 )
-_SEARCH_RULE = choice_option(
-    "--search",
-    SearchRule,
-    "Search strategy: independence tests (PC), a noise-aware score (GES), NOTEARS, for moments only, or auto: "
-    "tests, and the score where they are in doubt.  [default: by method]",
-)
-# they cost nothing
-_LEVEL_OPTIONS = (
-    click.option(
-        "--marginal-level",
-        type=float,
-        metavar="P",
-        help="Keep a pair of columns at first if its p-value is below this.  [default: by kind of evidence]",
+# of a search whose strategy is chosen otherwise; they cost nothing
+level_options = option_group(
+    option(
+        "--marginal-level P",
+        "Keep a pair of columns at first if its p-value is below this.  [default: by kind of evidence]",
     ),
-    click.option(
-        "--conditional-level",
-        type=float,
-        metavar="P",
-        help="Columns separate a pair if its p-value given them is above this.  [default: by kind of evidence]",
+    option(
+        "--conditional-level P",
+        "Columns separate a pair if its p-value given them is above this.  [default: by kind of evidence]",
     ),
-    click.option(
-        "--largest-order",
-        type=int,
-        metavar="INTEGER",
-        help="Maximum size of the conditioning set (0 to 5).  [default: by kind of evidence]",
-    ),
+    option("--largest-order INTEGER", "Maximum size of the conditioning set (0 to 5).  [default: by kind of evidence]"),
     choice_option("--arrows", ArrowRule.EVIDENCE, "How arrows are found."),
-    click.option(
-        "--false-edges",
-        type=float,
+    option(
+        "--false-edges NUMBER",
+        "How many edges may appear on average if nothing depended on anything.",
         default=SearchSettings().false_edges,
-        metavar="NUMBER",
-        help="How many edges may appear on average if nothing depended on anything.",
     ),
-    click.option(
-        "--redraws",
-        type=int,
+    option(
+        "--redraws INTEGER",
+        "How often noise is drawn again, at no cost, for the confidence of edges; 0 leaves it out.",
         default=SearchSettings().redraws,
-        metavar="INTEGER",
-        help="How often noise is drawn again, at no cost, for the confidence of edges; 0 leaves it out.",
     ),
-    click.option(
-        "--knowledge",
-        "knowledge_path",
-        metavar="FILE.toml",
-        help="Background knowledge (tiers, forbidden, required) in place of the schema's.",
+    option(
+        "knowledge_path --knowledge FILE.toml",
+        "Background knowledge (tiers, forbidden, required) in place of the schema's.",
     ),
 )
-level_options = option_group(*_LEVEL_OPTIONS)  # of a search whose strategy is chosen otherwise
 search_options = option_group(
-    _SEARCH_RULE,
-    click.option(
+    choice_option(
+        "--search",
+        SearchRule,
+        "Search strategy: independence tests (PC), a noise-aware score (GES), NOTEARS, for moments only, or auto: "
+        "tests, and the score where they are in doubt.  [default: by method]",
+    ),
+    option(
         "--hidden-causes",
-        is_flag=True,
-        help="Allow for causes that were not measured: the graph is a PAG, with circles where the evidence does not "
-        "tell.",
+        "Allow for causes that were not measured: the graph is a PAG, with circles where the evidence does not tell.",
     ),
-    click.option(
-        "--selection-bias",
-        is_flag=True,
-        help="Allow also for rows that were selected by what is studied; only with --hidden-causes.",
+    option("--selection-bias", "Allow also for rows that were selected by what is studied; only with --hidden-causes."),
+    option(
+        "--edges-at P", "Draw the edges with at least this probability.  [default: those that 80 % of the redraws have]"
     ),
-    click.option(
-        "--edges-at",
-        type=float,
-        metavar="P",
-        help="Draw the edges with at least this probability.  [default: those that 80 % of the redraws have]",
-    ),
-    *_LEVEL_OPTIONS,
+    level_options,
 )
 
 
 def list_given(context: click.Context, names: Container[str]) -> list[str]:
     """List those of these options that were given on the command line."""
     return [
-        option.opts[0]
-        for option in context.command.params
-        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+        one.opts[0]
+        for one in context.command.params
+        if one.name in names and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
     ]
 
 
@@ -229,15 +201,22 @@ def refuse_given(context: click.Context, names: Container[str], why: str) -> Non
 def read_options(options: tuple[str, ...]) -> dict[str, Any]:
     """Read NAME=VALUE pairs; a list is written with commas, one of a single value with a comma at its end."""
     read: dict[str, Any] = {}
-    for option in options:
-        name, mark, value = option.partition("=")
+    for given in options:
+        name, mark, value = given.partition("=")
         if not mark or not name.strip():
-            raise click.UsageError(f"--set takes NAME=VALUE, for example --set level=0.05; got {option!r}")
-        text = value.strip()
-        read[name.strip().replace("-", "_")] = (
-            [part.strip() for part in text.split(",") if part.strip()] if "," in text else text
-        )
+            raise click.UsageError(f"--set takes NAME=VALUE, for example --set level=0.05; got {given!r}")
+        read[name.strip().replace("-", "_")] = read_list(value) if "," in value else value.strip()
     return read
+
+
+def read_list(text: str) -> list[str]:
+    """Read a list that is written with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def split_names(words: tuple[str, ...], columns: Container[str]) -> list[str]:
+    """Split lists of names at commas; a word that is itself a column stays whole."""
+    return [name for word in words for name in ([word] if word in columns else map(str.strip, word.split(",")))]
 
 
 def search_settings(chosen: dict[str, Any]) -> SearchSettings:
@@ -268,11 +247,10 @@ def open_ledger(place: str) -> Ledger:
 
 def describe(account: Account) -> str:
     """Say what is spent, reserved and left."""
-    words = [account.words]
-    if account.spending.reserved.epsilon:
+    words, reserved = [account.words], account.spending.reserved
+    if reserved.epsilon:
         words.append(
-            f"reserved by open runs epsilon {round_up(account.spending.reserved.epsilon, 4)}, "
-            f"delta {round_up(account.spending.reserved.delta, 4)}"
+            f"reserved by open runs epsilon {round_up(reserved.epsilon, 4)}, delta {round_up(reserved.delta, 4)}"
         )
     if account.lifetime is None:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
@@ -335,9 +313,8 @@ def read_order(
         check_reviewed(schema, accept_draft=run["accept_draft"])
     check_writable(*outputs, recovery, reads=(file, path, *reads), ledger=place)
     print_recovery(recovery, goes_on=True)
-    table = run.pop("table")
-    source = file if table is None else DatabaseTable(file, table)
+    source = file if (table := run.pop("table")) is None else DatabaseTable(file, table)
     rows = choose_engine(source, run.pop("engine"), run.pop("memory_limit"))  # nothing is read yet
-    books = open_watched_ledger(place)
-    options = {**run, "ledger": books, "recovery": recovery}
-    return Order(rows, schema, budget, books, place, options)
+    # no signal cuts through the ledger's steps, and a swallowed one is heard at the next
+    books = WatchedLedger(open_ledger(place), INTERRUPT, INTERRUPT.note_run)
+    return Order(rows, schema, budget, books, place, {**run, "ledger": books, "recovery": recovery})

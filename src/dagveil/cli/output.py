@@ -8,6 +8,7 @@ replaced, in one step.
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import stat
 import sys
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -34,6 +35,9 @@ from dagveil.progress import Progress as Report
 from dagveil.runs.recovery import describe_stopped, save_whole
 from dagveil.runs.result import MarkShares, Result, ResultEdge
 from dagveil.text import clean_lines, clean_text
+
+if TYPE_CHECKING:
+    from dagveil.report.model import ReportModel
 
 _BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")  # SQLite keeps these files beside its own
 _SQLITE: Final = b"SQLite format 3\0"
@@ -76,15 +80,26 @@ def check_writable(
 
 def write_output(path: Path, content: bytes | Callable[[Path], Any]) -> None:
     """Write a file in one step: some bytes, or whatever a function writes. One that was paid for is kept aside."""
-    if _is_database(path):
-        raise DataError(f"{path} is the ledger, or another database; choose another place with -o.")
-    if _is_paid(path):
-        _keep_earlier(path)
+    if path.is_file():
+        with path.open("rb") as file:
+            # an SQLite file is told by its content: commands that know no ledger must spare one, too
+            if file.read(len(_SQLITE)) == _SQLITE:
+                raise DataError(f"{path} is the ledger, or another database; choose another place with -o.")
+        if _is_paid(path):
+            _keep_earlier(path)
     with save_whole(path) as part:
         if isinstance(content, bytes):
             part.write_bytes(content)
         else:
             content(part)
+
+
+def write_pages(model: ReportModel, page: Path, drawing: Path) -> None:
+    """Write the report of a result, and the drawing of its graph."""
+    from dagveil.report.html import render_report, render_svg
+
+    write_output(drawing, f"{render_svg(model)}\n".encode())
+    write_output(page, render_report(model).encode())
 
 
 def write_paid(path: Path, save: Callable[[Path], Any], recovery: Path) -> None:
@@ -108,10 +123,8 @@ def print_recovery(recovery: Path, *, goes_on: bool) -> None:
     if not recovery.exists():
         return
     order, answers = read_order(recovery)
-    if goes_on:
-        click.echo(f"going on with run {order.run}, which stopped: {answers} answers are in {recovery}", err=True)
-    else:
-        click.echo(describe_stopped(recovery, order), err=True)
+    going_on = f"going on with run {order.run}, which stopped: {answers} answers are in {recovery}"
+    click.echo(going_on if goes_on else describe_stopped(recovery, order), err=True)
 
 
 def _list_files(text: str) -> Iterator[Path]:
@@ -127,10 +140,9 @@ def _list_files(text: str) -> Iterator[Path]:
 
 
 def _ledger_files(place: str) -> list[Path]:
-    if "://" in place:
-        with suppress(ArgumentError):
-            url = make_url(place)
-            place = (url.database or "") if url.get_backend_name() == "sqlite" else ""
+    with suppress(ArgumentError):  # a path is no URL
+        url = make_url(place)
+        place = (url.database or "") if url.get_backend_name() == "sqlite" else ""
     return [Path(place + end).expanduser() for end in _BESIDE_LEDGER] if place else []
 
 
@@ -142,18 +154,8 @@ def _is_same(one: Path, other: Path) -> bool:
     return False
 
 
-def _is_database(path: Path) -> bool:
-    """Tell an SQLite file by its content: commands that know no ledger must spare one, too."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
-
-
 def _is_paid(path: Path) -> bool:
     """Tell whether nothing else could give a file back: evidence, a direction, or what an adaptive run found."""
-    if not path.is_file():
-        return False
     named = path.suffix.lower() == ".json"
     try:
         with path.open("rb") as file:
@@ -169,9 +171,8 @@ def _is_paid(path: Path) -> bool:
 
 def _keep_earlier(path: Path) -> None:
     """Move what an earlier run wrote aside: it was paid for."""
-    number = 1
-    while (aside := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
-        number += 1
+    places = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(1))
+    aside = next(place for place in places if not place.exists())
     path.rename(aside)
     click.echo(f"kept the {path.stem} of an earlier run as {aside}", err=True)
 
@@ -231,6 +232,12 @@ class _PlainConsole(Console):
         return super().render_str(clean_lines(text), **options)
 
 
+def say(*sentences: str, style: str | None = None) -> None:
+    """Print sentences, a line each, without what would steer a terminal."""
+    for sentence in sentences:
+        open_console().print(clean_text(sentence), style=style)
+
+
 def echo_document(text: str) -> None:
     """Print a document as it is for another program, and without what would steer a terminal on one."""
     click.echo(clean_lines(text) if sys.stdout.isatty() else text, nl=False)
@@ -247,44 +254,34 @@ def open_console() -> Console:
 
 def print_result(result: Result) -> None:
     """Print the graph, what a reader should know about it, and the receipt."""
-    console = open_console()
     size = f"{count(len(result.graph.edges), 'edge')} among {count(len(result.graph.nodes), 'column')}"
-    for sentence in result.summary:
-        console.print(clean_text(sentence))
+    say(*result.summary)
     if result.graph.edges:
-        console.print(_edge_table(result.graph.edges, size))
+        open_console().print(_edge_table(result.graph.edges, size))
     elif not result.summary:
-        console.print(f"{size}: nothing stood out from noise and chance")
+        say(f"{size}: nothing stood out from noise and chance")
     for miss in result.near_misses[:SHOWN_MISSES]:
-        console.print(
-            clean_text(
-                f"{'doubtful' if miss.found else 'only in redraws'}: {miss.source} — {miss.target}, edge confidence "
-                f"{_percent(miss.confidence)}"
-                f"{'' if miss.probability is None else f', probability {_percent(miss.probability)}'}"
-                f"{'' if miss.explained_by is None else f'; {miss.explained_by} alone could explain it'}"
-            )
+        say(
+            f"{'doubtful' if miss.found else 'only in redraws'}: {miss.source} — {miss.target}, edge confidence "
+            f"{_percent(miss.confidence)}"
+            f"{'' if miss.probability is None else f', probability {_percent(miss.probability)}'}"
+            f"{'' if miss.explained_by is None else f'; {miss.explained_by} alone could explain it'}"
         )
-    hidden = result.near_misses[SHOWN_MISSES:]
-    if hidden:
-        found = sum(miss.found for miss in hidden)
-        console.print(f"and {len(hidden)} more in the report, {'none' if found == 0 else found} doubtful")
+    if hidden := result.near_misses[SHOWN_MISSES:]:
+        say(f"and {len(hidden)} more in the report, {sum(miss.found for miss in hidden) or 'none'} doubtful")
     print_findings(result.findings, result.receipt)
 
 
 def print_findings(findings: Iterable[str], receipt: Receipt) -> None:
     """Print what a reader should know, and the receipt."""
-    console = open_console()
-    for finding in findings:
-        console.print(clean_text(finding))
-    console.print()
+    say(*findings, "")
     print_receipt(receipt)
 
 
 def print_receipt(receipt: Receipt) -> None:
     """Print the receipt in sentences, warnings in red."""
-    console = open_console()
     for sentence in receipt.words():
-        console.print(clean_text(sentence), style="bold red" if sentence.startswith("Warning") else None)
+        say(sentence, style="bold red" if sentence.startswith("Warning") else None)
 
 
 def print_written(paths: Iterable[Path], hint: str) -> None:
@@ -310,7 +307,7 @@ def _edge_table(edges: Sequence[ResultEdge], title: str) -> Table:
         table.add_column(heading, justify="right")
     for edge in edges:
         absent = None if edge.confidence is None else 1.0 - edge.confidence
-        shares: tuple[str, ...] = tuple(map(_percent, (edge.forward, edge.backward, edge.line)))
+        shares = tuple(map(_percent, (edge.forward, edge.backward, edge.line)))
         if marked:
             shares = tuple(map(_write_marks, (edge.marks_at_source, edge.marks_at_target)))
         confidences = (_percent(edge.confidence), *shares, _percent(absent)) if redrawn else ()

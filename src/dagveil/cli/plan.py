@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from dagveil.cli import options as shared
 from dagveil.cli import output as terminal
-from dagveil.cli.options import list_given, read_order, refuse_given
+from dagveil.cli.options import list_given, option, read_list, read_order, refuse_given
 from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
@@ -36,41 +36,24 @@ from dagveil.search.settings import SearchSettings
 from dagveil.text import clean_text
 
 _exploring_options = shared.option_group(
-    click.option(
-        "--explore",
-        "exploring",
-        is_flag=True,
-        help="Show what accuracy each epsilon would buy, on synthetic tables of this schema, and recommend one.",
+    option(
+        "exploring --explore",
+        "Show what accuracy each epsilon would buy, on synthetic tables of this schema, and recommend one.",
     ),
-    click.option("--epsilons", default=",".join(EPSILONS), metavar="LIST", help="Budgets to explore."),
-    click.option("--methods", metavar="LIST", help="Methods to explore.  [default: all that fit and are not slow]"),
-    click.option("--wanted-f1", type=float, default=WANTED_F1, metavar="SHARE", help="Accuracy to reach."),
-    click.option(
-        "--degree",
+    option("--epsilons LIST", "Budgets to explore.", default=",".join(EPSILONS)),
+    option("--methods LIST", "Methods to explore.  [default: all that fit and are not slow]"),
+    option("--wanted-f1 SHARE", "Accuracy to reach.", default=WANTED_F1),
+    option(
+        "--degree NUMBER",
+        f"Edges per column of synthetic graphs.  [default: {EDGES_PER_COLUMN:g}, or half of all pairs]",
         type=float,
-        metavar="NUMBER",
-        help=f"Edges per column of synthetic graphs.  [default: {EDGES_PER_COLUMN:g}, or half of all pairs]",
     ),
-    click.option(
-        "--strength",
-        type=float,
-        default=STRENGTH,
-        metavar="NUMBER",
-        help="Mean strength of synthetic edges, about a correlation.",
-    ),
-    click.option("--models", type=int, default=MODELS, metavar="INTEGER", help="Synthetic tables to draw."),
-    click.option("--rows", type=int, metavar="INTEGER", help="Rows to expect.  [default: the schema's nominal rows]"),
-    click.option(
-        "--seed", type=click.IntRange(0), default=0, metavar="INTEGER", help="Random seed for the synthetic tables."
-    ),
-    click.option(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        metavar="NUMBER",
-        help="Processor time that the exploration may take by the forecast.",
-    ),
-    click.option("--workers", type=click.IntRange(1), default=1, metavar="INTEGER", help="Processes."),
+    option("--strength NUMBER", "Mean strength of synthetic edges, about a correlation.", default=STRENGTH),
+    option("--models INTEGER", "Synthetic tables to draw.", default=MODELS),
+    option("--rows INTEGER", "Rows to expect.  [default: the schema's nominal rows]"),
+    option("--seed INTEGER", "Random seed for the synthetic tables.", type=click.IntRange(0), default=0),
+    option("--seconds NUMBER", "Processor time that the exploration may take by the forecast.", default=SECONDS),
+    option("--workers INTEGER", "Processes.", type=click.IntRange(1), default=1),
     shared.ledger_option,
 )
 _EXPLORING_NAMES = (
@@ -88,12 +71,10 @@ def run_exploration(path: str, schema: Schema, delta: str, output: str | None, c
     """Explore, print what was found, and write it. Curves go to the output: an SVG, HTML or JSON file."""
     if output:
         check_ending(output)
-    names = chosen.pop("methods")
-    epsilons = read_list(chosen.pop("epsilons"))
+    epsilons, names = read_list(chosen.pop("epsilons")), chosen.pop("methods")
+    chosen["methods"] = None if names is None else read_list(names)
     with terminal.show_progress() as progress:
-        found = explore(
-            schema, epsilons, delta, methods=None if names is None else read_list(names), progress=progress, **chosen
-        )
+        found = explore(schema, epsilons, delta, progress=progress, **chosen)
     if output:
         terminal.write_output(Path(output), found.save)
     print_exploration(found)
@@ -103,97 +84,78 @@ def run_exploration(path: str, schema: Schema, delta: str, output: str | None, c
         step, epsilon = (
             ("", write_epsilon(advice.epsilon)) if advice.reached else ("choose an E you can promise, ", "E")
         )
-        command = shlex.join(
-            ["dagveil", "discover", "DATA", "--schema", path, "--epsilon", epsilon, "--method", advice.method]
-        )
-        terminal.print_written([Path(output)], clean_text(f"Next: {step}`{command}`."))
-
-
-def read_list(text: str) -> list[str]:
-    """Read a list that is written with commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+        command = ["dagveil", "discover", "DATA", "--schema", path, "--epsilon", epsilon, "--method", advice.method]
+        terminal.print_written([Path(output)], clean_text(f"Next: {step}`{shlex.join(command)}`."))
 
 
 def print_exploration(found: Exploration) -> None:
     """Print the curves as a table, and what they say."""
-    console = terminal.open_console()
     points = found.curves[0].points
+    epsilons = (Column(write_epsilon(point.epsilon), justify="right") for point in points)
     title = f"{found.dataset}: expected skeleton F1 by epsilon, with 95 % intervals"
-    table = Table("method", title=clean_text(title), title_justify="left")
-    for point in points:
-        table.add_column(write_epsilon(point.epsilon), justify="right")
+    table = Table("method", *epsilons, title=clean_text(title), title_justify="left")
     for name, cells in tabulate(found.curves):
         table.add_row(clean_text(name), *cells)
     table.add_section()
     table.add_row(f"weakest {points[0].weakest.scale} seen", *(write_number(point.weakest.typical) for point in points))
-    console.print(table)
+    terminal.open_console().print(table)
     failures = [
         f"{curve.method} at epsilon {write_epsilon(point.epsilon)}: {point.failure}"
         for curve in found.curves
         for point in curve.points
         if point.failure is not None
     ]
-    for sentence in (*found.recommendation.words, *found.notes, *failures):
-        console.print(clean_text(sentence))
+    terminal.say(*found.recommendation.words, *found.notes, *failures)
 
 
 @click.command(short_help="Fix what will be asked, and what it will cost, before any row is read.")
 @click.argument("schema_file", required=False, metavar="[SCHEMA.toml]")
-@click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels, bounds and public facts of all sites.")
-@click.option("--epsilon", metavar="NUMBER", help="Privacy budget of each site's run, for example 1.")
-@click.option("--delta", default="1e-6", metavar="NUMBER", help="The other half of that budget.")
+@option("schema_path --schema SCHEMA.toml", "Levels, bounds and public facts of all sites.")
+@option("--epsilon NUMBER", "Privacy budget of each site's run, for example 1.")
+@option("--delta NUMBER", "The other half of that budget.", default="1e-6")
 @shared.releasing_options
-@click.option(
-    "--site",
-    "sites",
-    multiple=True,
-    metavar="NAME[=ROWS[,EPSILON[,DELTA]]]",
-    help="A custodian, with a public number of rows and, if it differs, its budget. May be given several times.  "
+@option(
+    "sites --site NAME[=ROWS[,EPSILON[,DELTA]]]",
+    "A custodian, with a public number of rows and, if it differs, its budget. May be given several times.  "
     "[default: one site, with the schema's name and nominal rows]",
+    multiple=True,
 )
 @shared.choice_option(
     "--tables",
     planning.TableRule.AUTO,
     "Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
 )
-@click.option(
-    "--rounds",
+@option(
+    "--rounds INTEGER",
+    "2 keeps a part of the budget for a second round, which --second plans.",
     type=click.IntRange(1, 2),
     default=1,
-    metavar="INTEGER",
-    help="2 keeps a part of the budget for a second round, which --second plans.",
 )
-@click.option(
-    "--second",
+@option(
+    "--second PLAN.json COMBINED.json",
+    "Plan the second round of a study from the sum of its first; schema, sites and budgets are the plan's.",
     nargs=2,
-    metavar="PLAN.json COMBINED.json",
-    help="Plan the second round of a study from the sum of its first; schema, sites and budgets are the plan's.",
 )
-@click.option(
-    "--redraws",
+@option(
+    "--redraws INTEGER",
+    "Redraws of the search, for the forecast.",
     type=click.IntRange(0),
     default=SearchSettings().redraws,
-    metavar="INTEGER",
-    help="Redraws of the search, for the forecast.",
 )
 @shared.choice_option("--noise", DEFAULT_NOISE, "Where noise will come from, for the forecast.", NoiseKind.SEEDED)
 @shared.choice_option("--engine", Engine.MEMORY, "Where rows will be counted, for the forecast.", Engine.AUTO)
-@click.option("--calibrate", is_flag=True, help="Benchmark this machine first, and save the results for later plans.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
+@option("--calibrate", "Benchmark this machine first, and save the results for later plans.")
+@option(
+    "-o --output FILE",
+    "Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
 )
-@click.option(
-    "--effect",
-    "pair",
+@option(
+    "pair --effect CAUSE EFFECT",
+    "Say which epsilon gives an interval of the wanted width for this effect; with --width.",
     nargs=2,
-    metavar="CAUSE EFFECT",
-    help="Say which epsilon gives an interval of the wanted width for this effect; with --width.",
 )
-@click.option("--width", type=float, metavar="SHARE", help="Wanted width of that interval: 0.02 is two points.")
-@click.option("--adjust", metavar="LIST", help="Columns that the effect will be adjusted for, with commas.")
+@option("--width SHARE", "Wanted width of that interval: 0.02 is two points.")
+@option("--adjust LIST", "Columns that the effect will be adjusted for, with commas.")
 @_exploring_options
 @click.pass_context
 def plan(
@@ -264,21 +226,18 @@ def plan(
         raise click.UsageError("a plan needs --epsilon, for example --epsilon 1; or explore several (--explore)")
     else:
         schema = shared.require_schema(schema_path)
-        made = planning.plan_measurement(
-            schema,
-            epsilon,
-            delta,
-            method=method,
-            options=shared.read_options(options),
-            sites=[_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites],
-            tables=planning.TableRule(tables),
-            rounds=rounds,
-        )
+        rules: dict[str, Any] = {"tables": planning.TableRule(tables), "rounds": rounds}
+        rules["options"] = shared.read_options(options)
+        rules["sites"] = [_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites]
+        made = planning.plan_measurement(schema, epsilon, delta, method=method, **rules)
     if output:
         terminal.check_writable(Path(output), reads=(schema_path, *(second or ())))
         terminal.write_output(Path(output), made.save)
-    if second is None and rounds == 1 and planning.TableRule(tables) is planning.TableRule.AUTO and not options:
-        _print_visibility(made)
+    by_rule = second is None and rounds == 1 and planning.TableRule(tables) is planning.TableRule.AUTO and not options
+    # for plans of one site whose questions the formulas know
+    known = len(made.sites) == 1 and made.method in ("measure", "measure-ges") and len(made.schema.columns) > 1
+    if by_rule and known:
+        terminal.say(*describe_visibility(made.schema, made.sites[0].budget, made.sites[0].nominal_rows))
     _print_plan(made)
     _print_cost(made, redraws, NoiseKind(noise), Engine(engine))
     if output:
@@ -304,28 +263,17 @@ def _print_width(path: str, schema: Schema, pair: tuple[str, str], adjust: list[
     else:
         wanted = epsilon_for_width(schema, *pair, [frozenset(adjust)], width, delta)
         told_as = f"the table of {table}"
-    console = terminal.open_console()
     if wanted.epsilon is None:
-        console.print(clean_text(f"No epsilon gives an interval {width:g} wide from {told_as}: {wanted.reason}."))
+        terminal.say(f"No epsilon gives an interval {width:g} wide from {told_as}: {wanted.reason}.")
         return
-    rows = schema.nominal_rows
-    told = f"epsilon {wanted.epsilon:.3g} gives a 95 % interval {width:g} wide for the effect of {pair[0]} on {pair[1]}"
-    console.print(clean_text(f"{told}, from {told_as} with {rows} rows."))
-    console.print(PLANNED if told_as.startswith("the table") else "Before a row is read, columns count as independent.")
-    command = [
-        "dagveil",
-        "effect",
-        "FILE",
-        "--schema",
-        path,
-        "--from",
-        "RESULT",
-        "--cause",
-        pair[0],
-        "--effect",
-        pair[1],
-    ]
-    console.print(clean_text(f"Next: `{shlex.join([*command, '--epsilon', f'{wanted.epsilon:.3g}'])}`."))
+    command = ["dagveil", "effect", "FILE", "--schema", path, "--from", "RESULT", "--cause", pair[0]]
+    command += ["--effect", pair[1], "--epsilon", f"{wanted.epsilon:.3g}"]
+    terminal.say(
+        f"epsilon {wanted.epsilon:.3g} gives a 95 % interval {width:g} wide for the effect of {pair[0]} on {pair[1]}, "
+        f"from {told_as} with {schema.nominal_rows} rows.",
+        PLANNED if told_as.startswith("the table") else "Before a row is read, columns count as independent.",
+        f"Next: `{shlex.join(command)}`.",
+    )
 
 
 def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:
@@ -342,46 +290,33 @@ def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:
 
 
 def _print_plan(plan: MeasurementPlan) -> None:
-    console = terminal.open_console()
     foreseen = planning.forecast_plan(plan)
-    questions = sum(stage.tables for stage in foreseen)
     several = len(plan.sites) > 1
-    asked, sites = terminal.count(questions, "question"), terminal.count(len(plan.sites), "site")
-    title = f"{plan.name}: {asked} to {sites}, {plan.method}"
-    table = Table("stage", title=clean_text(title), title_justify="left")
+    asked = terminal.count(sum(stage.tables for stage in foreseen), "question")
+    title = f"{plan.name}: {asked} to {terminal.count(len(plan.sites), 'site')}, {plan.method}"
     noises = ("noise at a site", "together") if several else ("noise",)
-    for heading in ("share", "tables", "numbers", *noises):
-        table.add_column(heading, justify="right")
+    headings = (Column(heading, justify="right") for heading in ("share", "tables", "numbers", *noises))
+    table = Table("stage", *headings, title=clean_text(title), title_justify="left")
     for stage in foreseen:
         low, high = min(stage.site_noise), max(stage.site_noise)
         own = f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
         cells = [stage.stage, f"{float(stage.share):.4g}", str(stage.tables), str(stage.cells), own]
         table.add_row(*cells, *([f"{stage.noise:.4g}"] if several else []))
-    console.print(table)
+    terminal.open_console().print(table)
     counted = "rows" if plan.schema.person is None else "persons"
-    for site in plan.sites:
-        console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal {counted}"))
-    for site in plan.second:
-        console.print(clean_text(f"site {site.name}, second round: {site.budget.words}"))
+    sites = [f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal {counted}" for site in plan.sites]
+    terminal.say(*sites, *(f"site {site.name}, second round: {site.budget.words}" for site in plan.second))
     sums = any(isinstance(ask, AskMatrix) for ask in plan.asks)
     scaled = " (for sums of products, of columns in units of their spread)" if sums else ""
-    console.print(f"noise: {plan.noise.value}; the table has the standard deviation per number, in rows{scaled}")
+    terminal.say(f"noise: {plan.noise.value}; the table has the standard deviation per number, in rows{scaled}")
     for ask in plan.asks:
         if isinstance(ask, AskMatrix):
             rows = ask.rows.rows
             told = f"rounded to {rows.bits} binary places, so that sums of up to {rows.max_rows():.2g} rows are exact"
-            console.print(f"{ask.stage}: {told}")
-
-
-def _print_visibility(plan: MeasurementPlan) -> None:
-    """Say what would be seen, for plans of one site whose questions the formulas know."""
-    if len(plan.sites) == 1 and plan.method in ("measure", "measure-ges") and len(plan.schema.columns) > 1:
-        for sentence in describe_visibility(plan.schema, plan.sites[0].budget, plan.sites[0].nominal_rows):
-            terminal.open_console().print(clean_text(sentence))
+            terminal.say(f"{ask.stage}: {told}")
 
 
 def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: Engine) -> None:
-    console = terminal.open_console()
     speed, measured = load_speed()
     largest = max(plan.sites, key=lambda site: site.nominal_rows)
     at_site = replace(planning.work_at_site(plan, largest, noise), engine=engine)
@@ -390,20 +325,16 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: E
     title = f"expected on this machine, {engine.value} engine, one core"
     table = Table("step", *numbers, title=title, title_justify="left")
     site_cost, search_cost = estimate_cost(at_site, speed), estimate_cost(searching, speed)
+    where = ", at the largest site" if len(plan.sites) > 1 else ""
     for step in site_cost.steps[:4]:
-        where = ", at the largest site" if len(plan.sites) > 1 else ""
         table.add_row(f"{step.name}{where}", describe_seconds(step.seconds), describe_bytes(step.memory))
     for step in search_cost.steps[4:]:
         table.add_row(step.name, describe_seconds(step.seconds), describe_bytes(step.memory))
-    console.print(table)
-    console.print(
-        "from constants measured on this machine"
-        if measured
-        else "from shipped constants; `dagveil plan --calibrate` measures this machine in a few seconds"
-    )
-    room = available_memory()
-    if room is not None:
-        console.print(f"available memory: {describe_bytes(room)}")
+    terminal.open_console().print(table)
+    shipped = "from shipped constants; `dagveil plan --calibrate` measures this machine in a few seconds"
+    terminal.say("from constants measured on this machine" if measured else shipped)
+    if (room := available_memory()) is not None:
+        terminal.say(f"available memory: {describe_bytes(room)}")
         for cost, work in ((site_cost, at_site), (search_cost, searching)):
             if cost.memory > room:
                 advice = suggest(work, speed, room)
@@ -424,7 +355,14 @@ def measure_by_plan(
     refuse_given(context, ("method", "options", "accept_draft"), "the plan decides that: leave out {}")
     plan = load_plan(plan_path)
     chosen = plan.site_named(site)
-    _check_budget(context, chosen, run["epsilon"], run["delta"])
+    # the plan's own budget may be repeated
+    epsilon = chosen.epsilon if run["epsilon"] is None else run["epsilon"]
+    own = Budget.of(epsilon, run["delta"] if list_given(context, ("delta",)) else chosen.delta)
+    if own != chosen.budget:
+        raise InvalidBudgetError(
+            f"the plan gives site {chosen.name!r} {chosen.budget.words}, and {own.words} was asked for; leave "
+            "--epsilon and --delta out, or agree on another plan"
+        )
     schema = site_schema(plan, chosen.nominal_rows, run["schema_path"], dataset)
     order = read_order(file, (output,), recovery, run, reads=(plan_path,), schema=schema, budget=chosen.budget)
     with terminal.show_progress() as progress:
@@ -432,29 +370,15 @@ def measure_by_plan(
     return evidence, order.print_account
 
 
-def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None, delta: str) -> None:
-    """Refuse a budget that is not the plan's; the plan's own may be repeated."""
-    given = list_given(context, ("delta",))
-    own = Budget.of(site.epsilon if epsilon is None else epsilon, delta if given else site.delta)
-    if own != site.budget:
-        raise InvalidBudgetError(
-            f"the plan gives site {site.name!r} {site.budget.words}, and {own.words} was asked for; leave --epsilon "
-            "and --delta out, or agree on another plan"
-        )
-
-
 @click.command(short_help="Add the evidence of several custodians who followed one plan.")
 @click.argument("files", nargs=-1, required=True, metavar="EVIDENCE.json...")
-@click.option("-o", "--output", metavar="FILE", default="combined.json", help="Output file for the combined evidence.")
-@click.option(
-    "--shared-columns",
-    is_flag=True,
-    help="Allow different plans: add what they have in common, and name the columns that are left out.",
+@option("-o --output FILE", "Output file for the combined evidence.", default="combined.json")
+@option(
+    "--shared-columns", "Allow different plans: add what they have in common, and name the columns that are left out."
 )
-@click.option(
-    "--site-column",
-    metavar="NAME",
-    help="Add a column of this name for the site: its children in the graph are what differs between sites.",
+@option(
+    "--site-column NAME",
+    "Add a column of this name for the site: its children in the graph are what differs between sites.",
 )
 def combine(files: tuple[str, ...], output: str, shared_columns: bool, site_column: str | None) -> None:
     """Add evidence that several sites released by the same plan, at no cost and without any rows.

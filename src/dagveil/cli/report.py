@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,7 +10,8 @@ import msgspec
 import tomli_w
 
 from dagveil.audit.certificate import load_certificate
-from dagveil.cli.output import check_writable, count, echo_document, open_console, write_output
+from dagveil.cli.options import option
+from dagveil.cli.output import check_writable, count, echo_document, say, write_output, write_pages
 from dagveil.data.schema import load_toml
 from dagveil.effects.answer import load_effect
 from dagveil.errors import DataError
@@ -19,30 +19,21 @@ from dagveil.evaluation.comparison import Comparison, Difference, Graph, Reading
 from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format, load_graph
 from dagveil.report.certification import certify as write_pack
 from dagveil.report.certification import verify_pack
-from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
 from dagveil.report.registry import NEEDED, DeploymentFacts, build_card, encode_card, read_fact
 from dagveil.runs.result import load_result, result_from_json
-from dagveil.text import clean_lines, clean_text
+from dagveil.text import clean_lines
 
 
 @click.command(short_help="Draw the report and the graph of a result again.")
 @click.argument("result", metavar="RESULT.json")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
-    help="Folder for report.html and graph.svg, or another name ending in .html.  [default: beside the result]",
+@option(
+    "-o --output FOLDER",
+    "Folder for report.html and graph.svg, or another name ending in .html.  [default: beside the result]",
 )
-@click.option(
-    "--card", metavar="FILE", help="Also write the card: what a public registry of deployments asks for, as JSON."
-)
-@click.option(
-    "--certificate",
-    metavar="FILE",
-    help="A certificate of `dagveil audit`: the report shows what was tried against the method.",
-)
-@click.option("--effect", "effects", multiple=True, metavar="FILE", help="An effect.json of `dagveil effect` to show.")
+@option("--card FILE", "Also write the card: what a public registry of deployments asks for, as JSON.")
+@option("--certificate FILE", "A certificate of `dagveil audit`: the report shows what was tried against the method.")
+@option("effects --effect FILE", "An effect.json of `dagveil effect` to show.", multiple=True)
 def report(
     result: str, output: str | None, card: str | None, certificate: str | None, effects: tuple[str, ...]
 ) -> None:
@@ -59,8 +50,7 @@ def report(
         raise click.UsageError("the report, the drawing and the card must be different files")
     check_writable(*written, reads=read)
     model = build_model(loaded, audited, answers)
-    write_output(page, render_report(model).encode())
-    write_output(drawing, f"{render_svg(model)}\n".encode())
+    write_pages(model, page, drawing)
     if card:
         write_output(Path(card), f"{encode_card(build_card(model))}\n".encode())
     click.echo(f"wrote {' and '.join(map(str, written))}")
@@ -68,26 +58,23 @@ def report(
 
 @click.command(short_help="Write the graph of a result for another program.")
 @click.argument("result", metavar="RESULT.json", type=click.Path())
-@click.option(
-    "--to",
-    "form",
+@option(
+    "form --to",
+    "The other program's format. dowhy takes DAGs only, and neither it nor pgmpy a PAG.",
     type=click.Choice([form.value for form in Format]),
     required=True,
-    help="The other program's format. dowhy takes DAGs only, and neither it nor pgmpy a PAG.",
 )
-@click.option(
-    "--extend",
-    "extension",
+@option(
+    "extension --extend",
+    "Write one DAG of the equivalence class. The choice is arbitrary: the data do not make it.",
     flag_value=Extension.CONSISTENT.value,
-    help="Write one DAG of the equivalence class. The choice is arbitrary: the data do not make it.",
 )
-@click.option(
-    "--extend-nearest",
-    "extension",
+@option(
+    "extension --extend-nearest",
+    "Like --extend, but accept the closest DAG if no exact extension exists.",
     flag_value=Extension.NEAREST.value,
-    help="Like --extend, but accept the closest DAG if no exact extension exists.",
 )
-@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="File to write; otherwise it is printed.")
+@option("-o --output FILE", "File to write; otherwise it is printed.", type=click.Path())
 def export(result: str, form: str, extension: str | None, output: str | None) -> None:
     """Write the graph of RESULT.json for another program, at no cost.
 
@@ -113,12 +100,11 @@ def export(result: str, form: str, extension: str | None, output: str | None) ->
 @click.command(short_help="Compare a result with a known graph or with another result.")
 @click.argument("result", metavar="RESULT.json", type=click.Path())
 @click.argument("known", metavar="KNOWN", type=click.Path())
-@click.option(
+@option(
     "--drawn",
-    is_flag=True,
-    help="Take the arrows of a known DAG as they are drawn. Otherwise those that data alone cannot tell do not count.",
+    "Take the arrows of a known DAG as they are drawn. Otherwise those that data alone cannot tell do not count.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print numbers and edges as JSON.")
+@option("as_json --json", "Print numbers and edges as JSON.")
 def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
     """Say how the graph of RESULT.json (here) differs from another one (there), at no cost.
 
@@ -149,45 +135,49 @@ def _read_known(path: str) -> Graph:
 
 def _summarise(found: Comparison) -> dict[str, object]:
     rates = {f"skeleton_{name}": getattr(found.skeleton, name) for name in ("f1", "precision", "recall")}
-    scores = ("shd", "marked_f1", "arrow_precision", "arrow_recall")
-    edges = ("same", "only_here", "only_there", "turned", "marked")
-    return rates | {name: getattr(found, name) for name in (*scores, *edges)}
+    names = (
+        "shd",
+        "marked_f1",
+        "arrow_precision",
+        "arrow_recall",
+        "same",
+        "only_here",
+        "only_there",
+        "turned",
+        "marked",
+    )
+    return rates | {name: getattr(found, name) for name in names}
 
 
 def _print(found: Comparison, known: str) -> None:
-    console = open_console()
     rates = found.skeleton
-    console.print(clean_text(f"taking {known} (there) as the truth:"))
-    console.print(
+    say(
+        f"taking {known} (there) as the truth:",
         f"skeleton: F1 {rates.f1:.3f}, precision {rates.precision:.3f}, recall {rates.recall:.3f}; "
-        f"structural Hamming distance {found.shd}"
-    )
-    console.print(
+        f"structural Hamming distance {found.shd}",
         f"arrows: precision {found.arrow_precision:.3f}, recall {found.arrow_recall:.3f}; "
-        f"F1 of edges with their marks {found.marked_f1:.3f}"
+        f"F1 of edges with their marks {found.marked_f1:.3f}",
+        f"{count(found.same, 'edge')} the same in both",
     )
-    console.print(f"{count(found.same, 'edge')} the same in both")
-    sections: dict[str, Sequence[Difference]] = {
+    plain = all({difference.here, difference.there} <= {"→", "←", "—"} for difference in found.marked)
+    sections = {
         "only here": found.only_here,
         "only there": found.only_there,
         "turned, as they are here": found.turned,
+        "with a direction in one only" if plain else "with other marks": found.marked,
     }
     for title, differences in sections.items():
         if differences:
-            console.print(f"{title}: {count(len(differences), 'edge')}")
+            say(f"{title}: {count(len(differences), 'edge')}")
         for difference in differences:
-            console.print(f"  {_write(difference, difference.here or difference.there)}")
-    if found.marked:
-        plain = all({difference.here, difference.there} <= {"→", "←", "—"} for difference in found.marked)
-        title = "with a direction in one only" if plain else "with other marks"
-        console.print(f"{title}: {count(len(found.marked), 'edge')}")
-        for difference in found.marked:
             here, there = _write(difference, difference.here), _write(difference, difference.there)
-            console.print(f"  {here} here, {there} there")
+            say(f"  {here} here, {there} there" if differences is found.marked else f"  {here or there}")
 
 
 def _write(difference: Difference, sign: str) -> str:
-    first, second = clean_text(difference.first), clean_text(difference.second)
+    if not sign:
+        return ""
+    first, second = difference.first, difference.second
     return f"{second} {sign[1:]}→ {first}" if sign.startswith("←") else f"{first} {sign} {second}"
 
 
@@ -196,26 +186,21 @@ FACTS = "deployment.toml"
 
 @click.command(short_help="Write what a person needs to sign a release, and check it.")
 @click.argument("result", metavar="[RESULT.json]", required=False)
-@click.option("-o", "--output", metavar="FOLDER", help="A new or empty folder for the pack.")
-@click.option("--schema", metavar="SCHEMA.toml", help="The schema of the data set: the facts are kept beside it.")
-@click.option(
-    "--facts",
-    metavar="FILE",
-    help=f"What only people know, kept for the next time.  [default: {FACTS} beside the schema, or else the result]",
+@option("-o --output FOLDER", "A new or empty folder for the pack.")
+@option("--schema SCHEMA.toml", "The schema of the data set: the facts are kept beside it.")
+@option(
+    "--facts FILE",
+    f"What only people know, kept for the next time.  [default: {FACTS} beside the schema, or else the result]",
 )
-@click.option(
-    "--fact",
-    "given",
+@option(
+    "given --fact NAME=VALUE",
+    f"A fact, such as {', '.join(NEEDED)}. May be given several times; what is missing is asked for.",
     multiple=True,
-    metavar="NAME=VALUE",
-    help=f"A fact, such as {', '.join(NEEDED)}. May be given several times; what is missing is asked for.",
 )
-@click.option(
-    "--certificate", metavar="FILE", help="Of `dagveil audit`.  [default: certificate.json beside the result]"
-)
-@click.option("--key", metavar="FILE", help="A private key of OpenSSH's to sign with.")
-@click.option("--verify", metavar="FOLDER", help="Check a pack instead of writing one.")
-@click.option("--public-key", metavar="FILE", help="With --verify: the key that must have signed.")
+@option("--certificate FILE", "Of `dagveil audit`.  [default: certificate.json beside the result]")
+@option("--key FILE", "A private key of OpenSSH's to sign with.")
+@option("--verify FOLDER", "Check a pack instead of writing one.")
+@option("--public-key FILE", "With --verify: the key that must have signed.")
 def certify(
     result: str | None,
     output: str | None,
@@ -246,14 +231,8 @@ def certify(
     known = _collect(place, given)
     audited = Path(certificate) if certificate else Path(result).parent / "certificate.json"
     found = load_certificate(audited) if certificate or audited.exists() else None
-    written = write_pack(
-        loaded,
-        output,
-        known,
-        certificate=found,
-        certificate_json=b"" if found is None else audited.read_bytes(),
-        key=key,
-    )
+    content = b"" if found is None else audited.read_bytes()
+    written = write_pack(loaded, output, known, certificate=found, certificate_json=content, key=key)
     click.echo(f"wrote {len(written)} files to {output}; print and sign {Path(output) / 'sign.html'}")
     if key is None:
         click.echo("The pack is not signed; --key FILE signs it.", err=True)

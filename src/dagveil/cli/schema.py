@@ -11,24 +11,23 @@ from msgspec.structs import replace
 
 from dagveil.cli import output as terminal
 from dagveil.cli.failure import PlainGroup, stoppable
-from dagveil.cli.options import option_group, read_order, run_options
+from dagveil.cli.options import option, option_group, read_order, run_options, split_names
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema, find_doubts
-from dagveil.data.schema import DECIMALS, ENCODINGS, Schema, load_schema, save_schema
+from dagveil.data.schema import DECIMALS, ENCODINGS, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
 from dagveil.runs.bounds import find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text
 
 # they say how a delimited file is written
 _layout_options = option_group(
-    click.option(
-        "--separator",
-        metavar="MARK",
+    option(
+        "--separator MARK",
+        'What separates cells: "," or ";" or "|" or tab.  [default: found, or as the schema says]',
         callback=lambda _context, _option, mark: {"tab": "\t", "\\t": "\t"}.get(mark, mark),
-        help='What separates cells: "," or ";" or "|" or tab.  [default: found, or as the schema says]',
     ),
-    click.option("--decimal", type=click.Choice(DECIMALS), help="The mark in numbers.  [default: as above]"),
-    click.option("--encoding", type=click.Choice(ENCODINGS), help="Of the file.  [default: utf-8, or as declared]"),
+    option("--decimal", "The mark in numbers.  [default: as above]", type=click.Choice(DECIMALS)),
+    option("--encoding", "Of the file.  [default: utf-8, or as declared]", type=click.Choice(ENCODINGS)),
 )
 
 
@@ -42,9 +41,9 @@ def schema() -> None:
 
 @schema.command(short_help="Write a first schema from a table, for you to review.")
 @click.argument("file")
-@click.option("-o", "--output", metavar="FILE", default="schema.toml", help="Where the draft goes.")
-@click.option("--dataset", metavar="NAME", help="Name of the data set in the ledger.  [default: the file's name]")
-@click.option("--force", is_flag=True, help="Replace an existing schema.")
+@option("-o --output FILE", "Where the draft goes.", default="schema.toml")
+@option("--dataset NAME", "Name of the data set in the ledger.  [default: the file's name]")
+@option("--force", "Replace an existing schema.")
 @_layout_options
 def draft(file: str, output: str, dataset: str | None, force: bool, **layout: str | None) -> None:
     """Write a first schema from FILE, marked as unreviewed.
@@ -81,22 +80,19 @@ def draft(file: str, output: str, dataset: str | None, force: bool, **layout: st
 @schema.command(short_help="Privately estimate bounds for numeric columns that have none.")
 @click.argument("file")
 @run_options
-@click.option(
-    "--columns",
-    metavar="NAMES",
-    multiple=True,
-    help="Columns to find, with commas or given several times; those that have bounds are found anew.  "
+@option(
+    "--columns NAMES",
+    "Columns to find, with commas or given several times; those that have bounds are found anew.  "
     "[default: all numeric columns without bounds]",
+    multiple=True,
 )
-@click.option(
-    "--coverage",
-    type=float,
-    metavar="SHARE",
+@option(
+    "--coverage SHARE",
+    "Share of the rows that the bounds need to hold, for example 0.999: leaves out outer cells with few rows.",
     default=1.0,
-    help="Share of the rows that the bounds need to hold, for example 0.999: leaves out outer cells with few rows.",
 )
-@click.option("-o", "--output", metavar="FILE", required=True, help="Where the schema with bounds goes.")
-@click.option("--force", is_flag=True, help="Replace an existing schema.")
+@option("-o --output FILE", "Where the schema with bounds goes.", required=True)
+@option("--force", "Replace an existing schema.")
 @click.pass_context
 @stoppable
 def bounds(
@@ -126,12 +122,9 @@ def bounds(
     declared = load_open_schema(run["schema_path"])
     order = read_order(file, (path,), recovery, run, schema=declared)
     try:
-        found = find_bounds(
-            *(order.rows, declared, order.budget.epsilon, order.budget.delta),
-            columns=_split_names(columns, declared) if columns else None,
-            coverage=coverage,
-            **order.options,
-        )
+        budget, names = order.budget, split_names(columns, declared.columns) if columns else None
+        public = (declared, budget.epsilon, budget.delta)
+        found = find_bounds(order.rows, *public, columns=names, coverage=coverage, **order.options)
     except EvidenceError:
         recovery.unlink(missing_ok=True)  # that nothing stood out is all there was to find
         raise
@@ -157,7 +150,7 @@ def bounds(
 
 @schema.command(short_help="Report values that do not match the schema (for the data custodian only).")
 @click.argument("file")
-@click.option("--schema", "schema_path", metavar="SCHEMA.toml", default="schema.toml", help="The schema.")
+@option("schema_path --schema SCHEMA.toml", "The schema.", default="schema.toml")
 @_layout_options
 @click.pass_context
 def check(context: click.Context, /, file: str, schema_path: str, **given: str | None) -> None:
@@ -185,9 +178,3 @@ def check(context: click.Context, /, file: str, schema_path: str, **given: str |
 def _check_free(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise SchemaError(f"{path} exists; choose another output, or --force to replace it")
-
-
-def _split_names(texts: tuple[str, ...], declared: Schema) -> list[str]:
-    """Split names at commas, but for names that hold a comma themselves."""
-    named = [[text] if text in declared.columns else [part.strip() for part in text.split(",")] for text in texts]
-    return [name for names in named for name in names]

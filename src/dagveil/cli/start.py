@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from dagveil.cli.options import option
 from dagveil.cli.output import show_progress
 from dagveil.cli.plan import print_exploration
 from dagveil.data.column import Boolean, Column, Numeric, Ordinal
@@ -27,9 +28,9 @@ BY_RULE = "by rule"
 
 @click.command(short_help="Answer some plain questions, and get a folder to begin with.")
 @click.argument("file", required=False)
-@click.option("--columns", metavar="NAMES", help="Names of columns, with commas, where there is no file yet.")
-@click.option("-o", "--output", metavar="FOLDER", help="A new or empty folder.  [default: the data set's name]")
-@click.option("--no-explore", is_flag=True, help="Do not try budgets on synthetic tables.")
+@option("--columns NAMES", "Names of columns, with commas, where there is no file yet.")
+@option("-o --output FOLDER", "A new or empty folder.  [default: the data set's name]")
+@option("--no-explore", "Do not try budgets on synthetic tables.")
 def start(file: str | None, columns: str | None, output: str | None, no_explore: bool) -> None:
     """Ask what is public about a table, in plain questions, and leave a folder to begin with.
 

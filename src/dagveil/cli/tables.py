@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import numpy as np
+import pyarrow as pa
 from pyarrow import csv, parquet
-from rich.table import Table
+from rich.table import Column, Table
 
-from dagveil.cli.output import check_writable, open_console, show_progress, write_output
-from dagveil.data.column import Column
+from dagveil.cli.options import option, split_names
+from dagveil.cli.output import check_writable, open_console, say, show_progress, write_output
 from dagveil.data.schema import save_schema
 from dagveil.evidence.bundle import load_evidence
 from dagveil.evidence.estimates import TableEstimate, TableOne
@@ -33,53 +33,43 @@ SHRUNK = (
 
 @click.command(short_help="Show released evidence as tables with standard errors.")
 @click.argument("evidence", metavar="EVIDENCE.json")
-@click.option(
-    "--columns",
+@option(
+    "--columns NAMES",
+    "Show the joint counts of these columns, with commas between them.  [default: each column by itself]",
     multiple=True,
-    metavar="NAMES",
-    help="Show the joint counts of these columns, with commas between them.  [default: each column by itself]",
 )
-@click.option(
-    "-o", "--output", metavar="FILE", help="Write them to this .csv or .parquet file, or as bars to .svg, instead."
-)
+@option("-o --output FILE", "Write them to this .csv or .parquet file, or as bars to .svg, instead.")
 def tables(evidence: str, columns: tuple[str, ...], output: str | None) -> None:
     """Show what EVIDENCE.json tells about each column, or about several together, at no cost."""
-    path = None if output is None else Path(output)
-    if path is not None:
+    path = Path(output or "")
+    if output is not None:
         if path.suffix not in (".csv", ".parquet", ".svg"):
             raise click.UsageError(f"the output {path.name} must end in .csv, .parquet or .svg")
         check_writable(path, reads=(evidence,))
     loaded = load_evidence(evidence)
     chosen = split_names(columns, loaded.schema.columns)
     found = loaded.table(*chosen) if chosen else loaded.table_one()
-    if path is not None and path.suffix == ".svg":
-        write_output(path, found.to_svg().encode())
+    if output is not None:
+        if path.suffix == ".svg":
+            write_output(path, found.to_svg().encode())
+        else:
+            _write_rows(path, found.to_arrow())
         click.echo(f"wrote {path}")
         return
-    if path is not None:
-        write = csv.write_csv if path.suffix == ".csv" else parquet.write_table
-        write_output(path, lambda part: write(found.to_arrow(), part))
-        click.echo(f"wrote {path}")
-        return
-    console = open_console()
-    if isinstance(found, TableEstimate):
-        console.print(_lay_out(found))
-    else:
-        for table in found.tables.values():
-            console.print(_lay_out(table))
+    for table in [found] if isinstance(found, TableEstimate) else found.tables.values():
+        open_console().print(_lay_out(table))
+    if isinstance(found, TableOne):
         _print_moments(found)
-    console.print(NOTE)
+    say(NOTE)
 
 
-def split_names(words: tuple[str, ...], columns: Mapping[str, Column]) -> tuple[str, ...]:
-    """Split lists of names at commas; a word that is itself a column stays whole."""
-    return tuple(name for word in words for name in ([word] if word in columns else map(str.strip, word.split(","))))
+def _write_rows(path: Path, rows: pa.Table) -> None:
+    write = csv.write_csv if path.suffix == ".csv" else parquet.write_table
+    write_output(path, lambda part: write(rows, part))
 
 
 def _lay_out(found: TableEstimate) -> Table:
-    table = Table(*found.columns)
-    for head in ("count", "±", "share", "±"):
-        table.add_column(head, justify="right")
+    table = Table(*found.columns, *(Column(head, justify="right") for head in ("count", "±", "share", "±")))
     for row in found.to_arrow().to_pylist():
         *levels, count, error, share, share_error = row.values()
         table.add_row(*levels, f"{count:,.0f}", f"{error:,.1f}", f"{share:.2%}", f"{share_error:.2%}")
@@ -87,15 +77,14 @@ def _lay_out(found: TableEstimate) -> Table:
 
 
 def _print_moments(found: TableOne) -> None:
-    console = open_console()
     if found.moments:
         table = Table("column", "mean", "±", "standard deviation", "±")
         for name, numbers in found.moments.items():
             table.add_row(name, *(f"{number:.4g}" for number in numbers))
-        console.print(table)
-        console.print(SHRUNK)
+        open_console().print(table)
+        say(SHRUNK)
     if found.unknown:
-        console.print(f"Nothing was released about {', '.join(found.unknown)} by itself.")
+        say(f"Nothing was released about {', '.join(found.unknown)} by itself.")
 
 
 HELP = (
@@ -106,14 +95,12 @@ HELP = (
 
 @click.command(help=HELP, short_help="Generate public example data from a known network.")
 @click.argument("network", type=click.Choice(NETWORK_NAMES), metavar="NETWORK")
-@click.option("--rows", type=click.IntRange(1), default=100_000, help="How many rows.")
-@click.option("--seed", type=click.IntRange(0), default=1, help="Random seed.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
+@option("--rows", "How many rows.", type=click.IntRange(1), default=100_000)
+@option("--seed", "Random seed.", type=click.IntRange(0), default=1)
+@option(
+    "-o --output FILE",
+    "A .csv or .parquet file; its schema goes to the same name with .toml. Existing files are replaced.",
     required=True,
-    help="A .csv or .parquet file; its schema goes to the same name with .toml. Existing files are replaced.",
 )
 def sample(network: str, rows: int, seed: int, output: str) -> None:
     """Write sampled rows and their schema."""
@@ -123,11 +110,7 @@ def sample(network: str, rows: int, seed: int, output: str) -> None:
     schema_path = path.with_suffix(".toml")
     check_writable(path, schema_path)
     known = load_network(network)
-    table = sample_table(known, rows, np.random.default_rng(seed))
-    if path.suffix == ".parquet":
-        write_output(path, lambda part: parquet.write_table(table, part))
-    else:
-        write_output(path, lambda part: csv.write_csv(table, part))
+    _write_rows(path, sample_table(known, rows, np.random.default_rng(seed)))
     schema = network_schema(known, rows)
     write_output(schema_path, lambda part: save_schema(schema, part))
     click.echo(f"wrote {rows} rows to {path} and the schema of {schema.dataset!r} to {schema_path}")
@@ -135,15 +118,13 @@ def sample(network: str, rows: int, seed: int, output: str) -> None:
 
 @click.command(short_help="Draw synthetic rows from released evidence.")
 @click.argument("evidence", metavar="EVIDENCE.json")
-@click.option("--rows", type=click.IntRange(1), default=10_000, help="How many rows.")
-@click.option("--seed", type=click.IntRange(0), default=1, help="Random seed.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    required=True,
-    help="A .csv, .parquet, .feather or .arrow file; its schema goes to the same name with .toml. Existing files are "
+@option("--rows", "How many rows.", type=click.IntRange(1), default=10_000)
+@option("--seed", "Random seed.", type=click.IntRange(0), default=1)
+@option(
+    "-o --output FILE",
+    "A .csv, .parquet, .feather or .arrow file; its schema goes to the same name with .toml. Existing files are "
     "replaced.",
+    required=True,
 )
 def synthesize(evidence: str, rows: int, seed: int, output: str) -> None:
     """Draw synthetic rows from a graphical model fitted to EVIDENCE.json, at no cost.

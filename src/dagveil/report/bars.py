@@ -11,7 +11,7 @@ from dagveil.evidence.estimates import TableEstimate
 from dagveil.report.exploration import STYLE
 from dagveil.report.formatting import measure, shorten
 from dagveil.report.layout import Point
-from dagveil.report.svg import RIM, open_drawing, write_length, write_text
+from dagveil.report.svg import RIM, open_drawing, write_length, write_lengths, write_text
 from dagveil.text import clean_text
 
 BAR: Final = 320.0  # pixels of the longest share
@@ -55,14 +55,9 @@ def _list_cells(table: TableEstimate) -> list[tuple[str, float, float]]:
 def _draw_bar(root: Element, place: Point, label: str, share: float, error: float, scale: float) -> None:
     group = SubElement(root, "g", {"class": "bar"})
     group.append(write_text(label, Point(place.x - 8.0, place.y), anchor="end"))
-    size = {"height": "12", "fill": COLOUR, "width": write_length(max(share, 0.0) * scale)}
-    SubElement(group, "rect", {"x": write_length(place.x), "y": write_length(place.y - 6.0), **size})
-    low, high = (max(share + sign * INTERVAL * error, 0.0) * scale for sign in (-1.0, 1.0))
-    ends = {"x1": write_length(place.x + low), "x2": write_length(place.x + high)}
-    level = write_length(place.y)
-    SubElement(group, "line", {**ends, "y1": level, "y2": level, "stroke": RIM, "stroke-width": "2", "class": "rule"})
-    group.append(
-        write_text(
-            f"{share:.1%}", Point(place.x + max(share, 0.0) * scale + (high - low) / 2 + 8.0, place.y), anchor="start"
-        )
-    )
+    long, low, high = (max(end, 0.0) * scale for end in (share, share - INTERVAL * error, share + INTERVAL * error))
+    size = {"height": "12", "fill": COLOUR, "width": write_length(long)}
+    SubElement(group, "rect", write_lengths(x=place.x, y=place.y - 6.0) | size)
+    ends = write_lengths(x1=place.x + low, x2=place.x + high, y1=place.y, y2=place.y)
+    SubElement(group, "line", {**ends, "stroke": RIM, "stroke-width": "2", "class": "rule"})
+    group.append(write_text(f"{share:.1%}", Point(place.x + long + (high - low) / 2 + 8.0, place.y), anchor="start"))

@@ -44,22 +44,14 @@ NOT_ANSWERED: Final = "Not answered by the program"
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """One hazard, answered.
+    """One hazard, answered."""
 
-    - `number`: ours.
-    - `about`: the level of the publication's pyramid.
-    - `question`: what may go wrong.
-    - `answer`: a sentence, or "Not answered by the program: …", with who must answer.
-    - `place`: where in result.json the fact stands; empty if nowhere.
-    - `proof`: a page of the documentation; empty if there is none.
-    """
-
-    number: int
-    about: str
-    question: str
-    answer: str
-    place: str = ""
-    proof: str = ""
+    number: int  # ours
+    about: str  # the level of the publication's pyramid
+    question: str  # what may go wrong
+    answer: str  # a sentence, or "Not answered by the program: …", with who must answer
+    place: str = ""  # where in result.json the fact stands
+    proof: str = ""  # a page of the documentation
 
     @property
     def answered(self) -> bool:
@@ -80,7 +72,6 @@ def answer_hazards(page: ReportModel, facts: DeploymentFacts) -> tuple[Hazard, .
 def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
     """Return what the answers leave open."""
     result, receipt = page.result, page.result.receipt
-    epsilon, delta = Fraction(receipt.epsilon), Fraction(receipt.delta)
     local = receipt.trust is Trust.NOBODY
     guessing = receipt.describe_guessing()
     access = _from_people(facts.access_controls, "say who has access under access_controls")
@@ -90,10 +81,10 @@ def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
     if result.false_edges is not None:
         certainty += f" About {result.false_edges:.1f} edges are expected where nothing depends on anything."
     return {
-        "epsilon": write_epsilon(epsilon),
+        "epsilon": write_epsilon(Fraction(receipt.epsilon)),
         "guessing": f"{guessing[0].upper()}{guessing[1:]}",
         "delta": _describe_delta(receipt),
-        "kind": "approximate" if delta else "pure",
+        "kind": "approximate" if Fraction(receipt.delta) else "pure",
         "relation": receipt.relation.value,
         "neighbours": receipt.neighbours,
         "model": "local" if local else "central",
@@ -148,17 +139,12 @@ def _from_people(said: str, request: str) -> str:
 
 
 def _name_proof(accounting: str) -> str:
-    for word, page in (("zCDP", "zcdp-filter"), ("pure", "pure-filter"), ("Renyi", "renyi-filter")):
-        if word in accounting:
-            return f"proofs/{page}.md"
-    return "proofs/gaussian-filter.md"
+    kinds = {"zCDP": "zcdp", "pure": "pure", "Renyi": "renyi"}
+    return f"proofs/{next((kinds[word] for word in kinds if word in accounting), 'gaussian')}-filter.md"
 
 
 def build_bill(created: str) -> dict[str, Any]:
-    """Return the bill, in CycloneDX 1.5.
-
-    - `created`: a time in ISO 8601.
-    """
+    """Return the bill, in CycloneDX 1.5; `created` is a time in ISO 8601."""
     needs = _follow_needs(DISTRIBUTION)
     components = [_describe(name) for name in sorted(needs) if name != DISTRIBUTION]
     components.append({"type": "platform", "bom-ref": "python", "name": "python", "version": platform.python_version()})
@@ -170,13 +156,7 @@ def build_bill(created: str) -> dict[str, Any]:
         "version": 1,
         "metadata": {
             "timestamp": created,
-            "component": {
-                "type": "application",
-                "bom-ref": DISTRIBUTION,
-                "name": DISTRIBUTION,
-                "version": __version__,
-                "purl": f"pkg:pypi/{DISTRIBUTION}@{__version__}",
-            },
+            "component": _name_part("application", DISTRIBUTION, __version__),
         },
         "components": components,
         "dependencies": [{"ref": name, "dependsOn": sorted(needs[name])} for name in sorted(needs)],
@@ -196,15 +176,12 @@ def _follow_needs(distribution: str) -> dict[str, set[str]]:
     return needs
 
 
+def _name_part(kind: str, name: str, version: str) -> dict[str, Any]:
+    return {"type": kind, "bom-ref": name, "name": name, "version": version, "purl": f"pkg:pypi/{name}@{version}"}
+
+
 def _describe(name: str) -> dict[str, Any]:
-    version = installed_version(name) or "unknown"
-    part: dict[str, Any] = {
-        "type": "library",
-        "bom-ref": name,
-        "name": name,
-        "version": version,
-        "purl": f"pkg:pypi/{name}@{version}",
-    }
+    part = _name_part("library", name, installed_version(name) or "unknown")
     facts = importlib.metadata.metadata(name).json
     licence = str(facts.get("license_expression") or facts.get("license") or "").split("\n")[0]
     if licence:
@@ -226,15 +203,11 @@ _SECONDS: Final = 60
 def build_pack(
     result: Result, facts: DeploymentFacts, certificate: Certificate | None = None, certificate_json: bytes = b""
 ) -> dict[str, bytes]:
-    """Return the files of the pack by name, without a signature. A result that promises nothing is refused.
-
-    - `certificate`, `certificate_json`: of an audit of the method, and its file, if there is one.
-    """
+    """Return the files of the pack by name, without a signature. A result that promises nothing is refused."""
     page = build_model(result, certificate)
     if page.standing is Standing.NOT_PRIVATE:
-        raise DataError(
-            f"this result promises nothing ({page.alarms[0].headline.lower()}), so there is nothing to certify"
-        )
+        reason = page.alarms[0].headline.lower()
+        raise DataError(f"this result promises nothing ({reason}), so there is nothing to certify")
     if missing := facts.missing():
         raise DataError(f"these facts are missing: {', '.join(missing)}; they are for people to state")
     created = now()
@@ -250,18 +223,9 @@ def build_pack(
     }
     if certificate is not None:
         files["certificate.json"] = certificate_json
-    files["sign.html"] = (
-        open_templates()
-        .get_template("certification.html.j2")
-        .render(
-            page=page,
-            entry=entry,
-            hazards=hazards,
-            open=sum(not hazard.answered for hazard in hazards),
-            digests=_digest(files),
-        )
-        .encode()
-    )
+    facts_shown = {"entry": entry, "hazards": hazards, "open": sum(not hazard.answered for hazard in hazards)}
+    template = open_templates().get_template("certification.html.j2")
+    files["sign.html"] = template.render(page=page, digests=_digest(files), **facts_shown).encode()
     manifest = {"format": "dagveil-certification", "version": 1, "software": __version__, "created": created}
     return {**files, MANIFEST: _encode({**manifest, "files": _digest(files)})}
 
@@ -277,18 +241,8 @@ def certify(
 ) -> tuple[str, ...]:
     """Write the certification pack of a result into a new or empty folder, and return the names of its files.
 
-    Parameters
-    ----------
-    result
-        A result with a guarantee.
-    folder
-        Where the pack goes.
-    facts
-        What only people know.
-    certificate, certificate_json
-        Of an audit of the method, and the content of its file, if there is one.
-    key
-        A private key of OpenSSH's to sign with; None leaves the pack unsigned.
+    The result has a guarantee. `facts` are what only people know. `certificate` and `certificate_json` are of an audit
+    of the method, and the content of its file. `key` is a private key of OpenSSH's to sign with.
     """
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
@@ -16,7 +16,7 @@ from dagveil.forecast.recommendation import Curve
 from dagveil.report.formatting import measure, shorten, write_epsilon, write_number
 from dagveil.report.html import open_templates, read_template
 from dagveil.report.layout import Point
-from dagveil.report.svg import PAPER, RIM, open_drawing, write_length, write_text
+from dagveil.report.svg import PAPER, RIM, open_drawing, write_corners, write_length, write_lengths, write_text
 from dagveil.text import clean_text
 
 SHEET: Final = (460.0, 300.0)  # width and height between the axes, in pixels
@@ -28,6 +28,7 @@ SHIFT: Final = 3.0  # pixels by which intervals of neighbouring curves stand apa
 HEIGHTS: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 # Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b8860b", "#5d7080")
+_Place: TypeAlias = tuple[float, float]
 DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 STYLE: Final = """
 @media screen and (prefers-color-scheme: dark) {
@@ -124,11 +125,9 @@ def _draw_curve(root: Element, axes: _Axes, curve: Curve, number: int, count: in
     shift = SHIFT * (number - (count - 1) / 2)
     places = []
     for point in curve.points:
-        if point.f1 is None or point.low is None or point.high is None:
-            continue
-        place = Point(axes.across(float(point.epsilon)) + shift, axes.up(point.f1))
-        places.append(place)
-        _stroke(group, (place.x, axes.up(point.low)), (place.x, axes.up(point.high)), colour, "1")
+        if point.f1 is not None and point.low is not None and point.high is not None:
+            places.append(Point(axes.across(float(point.epsilon)) + shift, axes.up(point.f1)))
+            _stroke(group, (places[-1].x, axes.up(point.low)), (places[-1].x, axes.up(point.high)), colour, "1")
     route = "".join(f"{'L' if i else 'M'}{write_length(p.x)} {write_length(p.y)}" for i, p in enumerate(places))
     line = {"d": route, "fill": "none", "stroke": colour, "stroke-width": "1.7"}
     if places:
@@ -156,14 +155,12 @@ def _look(number: int) -> tuple[str, str]:
     return COLOURS[number % len(COLOURS)], DASHES[(number + number // len(COLOURS)) % len(DASHES)]
 
 
-def _rule(group: Element, start: tuple[float, float], end: tuple[float, float], width: str, dash: str = "") -> None:
+def _rule(group: Element, start: _Place, end: _Place, width: str, dash: str = "") -> None:
     _stroke(group, start, end, RIM, width, dash).set("class", "rule")
 
 
-def _stroke(
-    group: Element, start: tuple[float, float], end: tuple[float, float], colour: str, width: str, dash: str = ""
-) -> Element:
-    ends = dict(zip(("x1", "y1", "x2", "y2"), map(write_length, (*start, *end)), strict=True))
+def _stroke(group: Element, start: _Place, end: _Place, colour: str, width: str, dash: str = "") -> Element:
+    ends = write_lengths(x1=start[0], y1=start[1], x2=end[0], y2=end[1])
     look = {"stroke": colour, "stroke-width": width} | ({"stroke-dasharray": dash} if dash else {})
     return SubElement(group, "line", ends | look)
 
@@ -181,7 +178,7 @@ _CORNERS: Final[tuple[Callable[[float], list[tuple[float, float]]], ...]] = (
 def _mark(group: Element, at: Point, number: int) -> None:
     colour, _ = _look(number)
     corners = _CORNERS[number % len(_CORNERS)](3.4)
-    points = " ".join(f"{write_length(at.x + x)},{write_length(at.y + y)}" for x, y in corners)
+    points = write_corners((at.x + x, at.y + y) for x, y in corners)
     # every second round of markers is hollow
     fill = colour if (number // len(_CORNERS)) % 2 == 0 else PAPER
     SubElement(group, "polygon", {"points": points, "fill": fill, "stroke": colour, "stroke-width": "1.3"})
@@ -190,19 +187,16 @@ def _mark(group: Element, at: Point, number: int) -> None:
 def render_exploration(found: Exploration) -> str:
     """Return the page: words, curves and numbers. The same exploration gives the same page, byte for byte."""
     points = found.curves[0].points
-    return (
-        open_templates()
-        .get_template("exploration.html.j2")
-        .render(
-            found=found,
-            epsilons=[write_epsilon(point.epsilon) for point in points],
-            rows=tabulate(found.curves),
-            weakest=[write_number(point.weakest.typical) for point in points],
-            scale=points[0].weakest.scale,
-            density=write_number(found.density),
-            drawing=Markup(draw_exploration(found)),  # ElementTree has escaped the names
-            style=Markup(read_template("report.css")),
-        )
+    template = open_templates().get_template("exploration.html.j2")
+    return template.render(
+        found=found,
+        epsilons=[write_epsilon(point.epsilon) for point in points],
+        rows=tabulate(found.curves),
+        weakest=[write_number(point.weakest.typical) for point in points],
+        scale=points[0].weakest.scale,
+        density=write_number(found.density),
+        drawing=Markup(draw_exploration(found)),  # ElementTree has escaped the names
+        style=Markup(read_template("report.css")),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -67,17 +68,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The budget of a receipt in slices.
-
-    Slices are in the order in which they were first charged; `unspent` is the share of the total that never was.
-    `unpriced` counts events that the accounting cannot charge. `contradictions` say what does not add up; there are
-    none in a receipt that dagveil wrote.
-    """
+    """The budget of a receipt in slices, in the order in which they were first charged."""
 
     slices: tuple[Slice, ...]
-    unspent: float
-    unpriced: int
-    contradictions: tuple[str, ...]
+    unspent: float  # the share of the total that was never charged
+    unpriced: int  # events that the accounting cannot charge
+    contradictions: tuple[str, ...]  # what does not add up; nothing in a receipt that dagveil wrote
 
 
 def itemise(receipt: Receipt) -> Spending:
@@ -87,8 +83,8 @@ def itemise(receipt: Receipt) -> Spending:
         price = filter_named(receipt.accounting, Budget(Fraction(receipt.epsilon), Fraction(receipt.delta))).cost
     except BudgetError:
         price = None
-    amounts: dict[str, Fraction] = {}
-    counts: dict[str, int] = {}
+    amounts: dict[str, Fraction] = defaultdict(Fraction)
+    counts: Counter[str] = Counter()
     unpriced = 0
     for event in receipt.events:
         try:
@@ -97,25 +93,24 @@ def itemise(receipt: Receipt) -> Spending:
             cost = None
         if cost is None:
             unpriced += 1
-            continue
-        amounts[event.label] = amounts.get(event.label, Fraction(0)) + cost
-        counts[event.label] = counts.get(event.label, 0) + 1
+        else:
+            amounts[event.label] += cost
+            counts[event.label] += 1
     priced = sum(amounts.values(), Fraction(0))
-    contradictions = []
-    if spent > total:
-        contradictions.append("The receipt says that more was spent than there was.")
-    if priced > spent:
-        contradictions.append("The events of the receipt cost more than it says was spent.")
-    if spent > priced and not unpriced and price is not None:
-        contradictions.append("The events of the receipt cost less than it says was spent.")
+    wrong = {
+        "The receipt says that more was spent than there was.": spent > total,
+        "The events of the receipt cost more than it says was spent.": priced > spent,
+        "The events of the receipt cost less than it says was spent.": spent > priced and not unpriced and price,
+    }
+    contradictions = tuple(words for words, holds in wrong.items() if holds)
     if total <= 0:
-        return Spending((), 0.0, unpriced, tuple(contradictions))
+        return Spending((), 0.0, unpriced, contradictions)
     slices = _merge([Slice(label, counts[label], cost, _share(cost, total)) for label, cost in amounts.items()])
     if spent > priced:
         rest = spent - priced
         slices = [*slices, Slice("not itemised", unpriced, rest, _share(rest, total))]
     unspent = max(Fraction(0), total - max(spent, priced))
-    return Spending(tuple(slices), _share(unspent, total), unpriced, tuple(contradictions))
+    return Spending(tuple(slices), _share(unspent, total), unpriced, contradictions)
 
 
 def _share(part: Fraction, total: Fraction) -> float:
@@ -129,12 +124,8 @@ def _merge(slices: Sequence[Slice]) -> list[Slice]:
         return list(slices)
     largest = sorted(slices, key=lambda part: part.amount, reverse=True)[: MOST_SLICES - 1]
     others = [part for part in slices if part not in largest]
-    rest = Slice(
-        f"{len(others)} smaller ones",
-        sum(part.events for part in others),
-        sum((part.amount for part in others), Fraction(0)),
-        sum(part.share for part in others),
-    )
+    amount, share = sum((part.amount for part in others), Fraction(0)), sum(part.share for part in others)
+    rest = Slice(f"{len(others)} smaller ones", sum(part.events for part in others), amount, share)
     return [*(part for part in slices if part in largest), rest]
 
 
@@ -155,10 +146,8 @@ def find_alarms(result: Result, spending: Spending) -> tuple[Alarm, ...]:
         alarms.append(Alarm("A plug-in", text, Standing.CAUTION))
     for warning in receipt.warnings:
         if warning.startswith("seeded"):
-            text = (
-                "The noise came from a seed, so whoever knows the seed can take it away. "
-                "Seeds are for tests and benchmarks; do not use this result with real data."
-            )
+            text = "The noise came from a seed, so whoever knows the seed can take it away. "
+            text += "Seeds are for tests and benchmarks; do not use this result with real data."
             alarms.append(Alarm(_as_sentence(warning, ""), text, Standing.NOT_PRIVATE))
         else:
             alarms.append(Alarm("Warning", _as_sentence(warning), Standing.CAUTION))
@@ -167,10 +156,8 @@ def find_alarms(result: Result, spending: Spending) -> tuple[Alarm, ...]:
 
 def judge(alarms: Sequence[Alarm]) -> Standing:
     """Return the worst standing of all alarms."""
-    for standing in (Standing.NOT_PRIVATE, Standing.CAUTION):
-        if any(alarm.standing is standing for alarm in alarms):
-            return standing
-    return Standing.PROMISED
+    found = {alarm.standing for alarm in alarms}
+    return next((one for one in (Standing.NOT_PRIVATE, Standing.CAUTION) if one in found), Standing.PROMISED)
 
 
 def sort_promise(receipt: Receipt) -> Promise:
@@ -227,19 +214,14 @@ def _as_sentence(text: str, stop: str = ".") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What was tried, in words.
-
-    `rows` say what was tried, and how far that got; `mismatches` where the certificate is about something else than the
-    result. `bound` is the largest epsilon that was proved, to stand beside the claim; empty if no tables were told
-    apart.
-    """
+    """What was tried, in words."""
 
     effort: str
     created: str
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str], ...]  # what was tried, and how far that got
     violations: tuple[str, ...]
-    mismatches: tuple[str, ...]
-    bound: str = ""
+    mismatches: tuple[str, ...]  # where the certificate is about something else than the result
+    bound: str = ""  # the largest epsilon that was proved; empty if no tables were told apart
 
 
 def describe_attempts(certificate: Certificate, result: Result) -> Attempts:

@@ -17,7 +17,7 @@ from dagveil.report.formatting import split_words, write_count, write_date, writ
 from dagveil.report.guarantee import Standing
 from dagveil.report.model import ReportModel, build_model
 from dagveil.report.registry import build_card, encode_card
-from dagveil.report.svg import Legend, draw_graph, draw_samples
+from dagveil.report.svg import draw_graph, draw_samples
 from dagveil.runs.result import Result
 from dagveil.text import clean_text
 
@@ -33,24 +33,19 @@ _CODE: Final = re.compile(r"(`[^`]*`|--[a-z][a-z-]*)")
 def render_report(page: ReportModel) -> str:
     """Return the page."""
     script = "".join(read_template(name) for name in SCRIPTS)
-    graph = page.result.graph
-    # ElementTree has escaped the names
-    drawing = Markup(draw_graph(graph, f"Causal graph of {page.title}", legend_place=Legend.APART))
-    return (
-        open_templates()
-        .get_template("report.html.j2")
-        .render(
-            page=page,
-            result=page.result,
-            attempts=page.attempts,
-            drawing=drawing,
-            legend=[(words, Markup(sample)) for words, sample in draw_samples(graph)],
-            code={snippet.key: Markup(escape(snippet.code)) for snippet in page.snippets},  # its line breaks stay
-            card=Markup(encode_card(build_card(page))),
-            style=Markup("".join(read_template(name) for name in STYLES)),
-            script=Markup(script),
-            policy=_policy(script),
-        )
+    graph, template = page.result.graph, open_templates().get_template("report.html.j2")
+    return template.render(
+        page=page,
+        result=page.result,
+        attempts=page.attempts,
+        # ElementTree has escaped the names
+        drawing=Markup(draw_graph(graph, f"Causal graph of {page.title}", legend_apart=True)),
+        legend=[(words, Markup(sample)) for words, sample in draw_samples(graph)],
+        code={snippet.key: Markup(escape(snippet.code)) for snippet in page.snippets},  # its line breaks stay
+        card=Markup(encode_card(build_card(page))),
+        style=Markup("".join(read_template(name) for name in STYLES)),
+        script=Markup(script),
+        policy=_policy(script),
     )
 
 
@@ -86,13 +81,8 @@ def make_environment(package: str) -> Environment:
 def open_templates() -> Environment:
     """Return the templates of reports and explorations."""
     environment = make_environment("dagveil.report")
-    environment.filters |= {
-        "breakable": mark_breaks,
-        "sentence": mark_long_names,
-        "commands": _mark_commands,
-        "count": write_count,
-    }
-    environment.filters |= {"date": write_date, "part": write_part, "number": write_number}
+    environment.filters |= {"breakable": mark_breaks, "sentence": mark_long_names, "commands": _mark_commands}
+    environment.filters |= {"count": write_count, "date": write_date, "part": write_part, "number": write_number}
     return environment
 
 
@@ -109,12 +99,10 @@ def mark_long_names(sentence: str) -> Markup:
 
 def _mark_commands(sentence: str) -> Markup:
     """Set as code what stands between backticks, and options."""
-    parts = _CODE.split(clean_text(sentence))
-    marked = [
+    return Markup("").join(
         Markup("<code>{}</code>").format(part.strip("`")) if i % 2 else mark_long_names(part)
-        for i, part in enumerate(parts)
-    ]
-    return Markup("").join(marked)
+        for i, part in enumerate(_CODE.split(clean_text(sentence)))
+    )
 
 
 def _finalize(value: Any) -> Any:

@@ -9,8 +9,7 @@ import heapq
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from types import MappingProxyType
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from dagveil.report.formatting import break_lines, measure
@@ -175,9 +174,8 @@ def _sort_by_barycentre(grid: Grid, *, downwards: bool) -> None:
 def _swap_neighbours(grid: Grid) -> None:
     for _ in range(SWAP_ROUNDS):
         better = False
-        for row, layer in enumerate(grid.layers):
-            up = {spot: i for i, spot in enumerate(grid.layers[row - 1])} if row else {}
-            down = {spot: i for i, spot in enumerate(grid.layers[row + 1])} if row + 1 < len(grid.layers) else {}
+        for above, layer, below in zip([[], *grid.layers], grid.layers, [*grid.layers[1:], []], strict=False):
+            up, down = ({spot: i for i, spot in enumerate(near)} for near in (above, below))
             for i in range(len(layer) - 1):
                 left, right = layer[i], layer[i + 1]
                 gain = _gain(grid.above[left], grid.above[right], up) + _gain(grid.below[left], grid.below[right], down)
@@ -201,7 +199,10 @@ ROUNDS: Final = 24  # sweeps over all layers
 def place_spots(grid: Grid, widths: Sequence[float]) -> list[float]:
     """Return the centre of each spot."""
     centres = [0.0] * len(grid.above)
-    steps = [_steps(grid, layer, widths) for layer in grid.layers]
+    # the smallest places if the first stood at 0
+    steps = [
+        list(accumulate((_room(grid, *pair, widths) for pair in pairwise(layer)), initial=0.0)) for layer in grid.layers
+    ]
     for layer, room in zip(grid.layers, steps, strict=True):
         for spot, x in zip(layer, room, strict=True):
             centres[spot] = x - room[-1] / 2
@@ -218,8 +219,6 @@ def keep_apart(wishes: Sequence[float], weights: Sequence[float], steps: Sequenc
     """Return the places closest to the wishes, in weighted squares, with at least the given steps between them.
 
     This is isotonic regression on wishes minus steps, solved by pooling adjacent violators.
-
-    Steps are the smallest places if the first stood at 0.
     """
     pools: list[tuple[float, float, int]] = []  # mean, weight, count
     for wish, weight, step in zip(wishes, weights, steps, strict=True):
@@ -238,18 +237,14 @@ def _pull(grid: Grid, layer: list[Spot], steps: list[float], centres: list[float
     wishes, weights = [], []
     for spot in layer:
         near = grid.above[spot] + grid.below[spot]
-        pulls = [_pull_of(grid, spot, end) for end in near]
+        # an edge piece wants to be upright; the middle of a long edge most of all
+        pulls = [(1.0, 2.0, 6.0)[(not grid.is_node(spot)) + (not grid.is_node(end))] for end in near]
         weight = sum(pulls)
         wish = sum(p * centres[end] for p, end in zip(pulls, near, strict=True)) / weight if near else centres[spot]
         wishes.append(wish)
         weights.append(weight or 0.01)
     for spot, x in zip(layer, keep_apart(wishes, weights, steps), strict=True):
         centres[spot] = x
-
-
-def _pull_of(grid: Grid, first: Spot, second: Spot) -> float:
-    """How much an edge piece wants to be upright; the middle of a long edge most of all."""
-    return (1.0, 2.0, 6.0)[(not grid.is_node(first)) + (not grid.is_node(second))]
 
 
 def _straighten(grid: Grid, widths: Sequence[float], centres: list[float]) -> None:
@@ -269,13 +264,6 @@ def _straighten(grid: Grid, widths: Sequence[float], centres: list[float]) -> No
             x = min(max(sum(centres[s] for s in middle) / len(middle), low), high)
             for spot in middle:
                 centres[spot] = x
-
-
-def _steps(grid: Grid, layer: list[Spot], widths: Sequence[float]) -> list[float]:
-    steps = [0.0]
-    for left, right in pairwise(layer):
-        steps.append(steps[-1] + _room(grid, left, right, widths))
-    return steps
 
 
 def _room(grid: Grid, left: Spot, right: Spot, widths: Sequence[float]) -> float:
@@ -337,13 +325,7 @@ def place_graph(nodes: Sequence[str], arrows: Sequence[Arc], lines: Sequence[Arc
     blocks = [_place_block(part, [arc for arc in arcs if arc[0] in part], sizes) for part in _find_parts(order, arcs)]
     packed = _pack(blocks)
     routes = {edge: packed.routes.get(edge) or packed.routes[edge[1], edge[0]][::-1] for edge in edges}
-    return Layout(
-        MappingProxyType({node: packed.positions[node] for node in nodes}),
-        MappingProxyType(sizes),
-        MappingProxyType(routes),
-        packed.width,
-        packed.height,
-    )
+    return Layout({node: packed.positions[node] for node in nodes}, sizes, routes, packed.width, packed.height)
 
 
 def _size_box(node: str) -> Size:
@@ -381,25 +363,38 @@ def _place_block(part: Mapping[str, None], arcs: Sequence[Arc], sizes: Mapping[s
     reduce_crossings(grid)
     widths = [sizes[node].width for node in nodes]
     centres = place_spots(grid, widths)
-    left = min(x - (widths[i] / 2 if grid.is_node(i) else 0) for i, x in enumerate(centres))
-    right = max(x + (widths[i] / 2 if grid.is_node(i) else 0) for i, x in enumerate(centres))
+    halves = [widths[i] / 2 if grid.is_node(i) else 0 for i in range(len(centres))]
+    left = min(x - half for x, half in zip(centres, halves, strict=True))
+    right = max(x + half for x, half in zip(centres, halves, strict=True))
     centres = [x - left for x in centres]
     rows = _place_rows(grid, centres, [sizes[node].height for node in nodes])
     positions = {node: Point(centres[i], rows[rank[node]].centre) for i, node in enumerate(nodes)}
     ports = _spread_ports(grid, centres, widths)
-    routes = {arc: _route(arc, grid, centres, rows, rank, ports, sizes) for arc in arcs}
-    return Layout(positions, {node: sizes[node] for node in nodes}, routes, right - left, rows[-1].bottom)
+
+    def route(arc: Arc) -> tuple[Point, ...]:
+        chain = grid.chains[arc]
+        (above, below), (start, end) = (rows[rank[node]] for node in arc), (sizes[node].height / 2 for node in arc)
+        x = ports[chain[0], chain[1]]
+        points = [Point(x, above.centre + start), Point(x, above.bottom)]
+        for row, spot in enumerate(chain[1:-1], start=rank[arc[0]] + 1):
+            points += [Point(centres[spot], rows[row].top), Point(centres[spot], rows[row].bottom)]
+        x = ports[chain[-1], chain[-2]]
+        points += [Point(x, below.top), Point(x, below.centre - end)]
+        # a box as tall as its layer needs no way out of it, nor into it
+        tall = [sizes[node].height > row.bottom - row.top - 0.1 for node, row in zip(arc, (above, below), strict=True)]
+        del points[len(points) - 2 : len(points) - 2 + tall[1]], points[1 : 1 + tall[0]]
+        return tuple(points)
+
+    boxes = {node: sizes[node] for node in nodes}
+    return Layout(positions, boxes, {arc: route(arc) for arc in arcs}, right - left, rows[-1].bottom)
 
 
 class _Row(NamedTuple):
-    """A layer from the top to the bottom of its tallest box."""
+    """A layer from the top to the bottom of its tallest box, and its middle."""
 
     top: float
     bottom: float
-
-    @property
-    def centre(self) -> float:
-        return (self.top + self.bottom) / 2
+    centre: float
 
 
 def _place_rows(grid: Grid, centres: Sequence[float], heights: Sequence[float]) -> list[_Row]:
@@ -407,9 +402,10 @@ def _place_rows(grid: Grid, centres: Sequence[float], heights: Sequence[float]) 
     rows: list[_Row] = []
     top = 0.0
     for layer in grid.layers:
-        rows.append(_Row(top, top + max((heights[spot] for spot in layer if grid.is_node(spot)), default=BOX_HEIGHT)))
+        bottom = top + max((heights[spot] for spot in layer if grid.is_node(spot)), default=BOX_HEIGHT)
+        rows.append(_Row(top, bottom, (top + bottom) / 2))
         farthest = max((abs(centres[a] - centres[b]) for a in layer for b in grid.below[a]), default=0.0)
-        top = rows[-1].bottom + min(WIDEST_GAP, LAYER_GAP + 0.14 * farthest)
+        top = bottom + min(WIDEST_GAP, LAYER_GAP + 0.14 * farthest)
     return rows
 
 
@@ -428,29 +424,6 @@ def _spread_ports(grid: Grid, centres: Sequence[float], widths: Sequence[float])
             for i, end in enumerate(sorted(ends, key=lambda spot: (centres[spot], spot))):
                 ports[node, end] = centres[node] + step * (i - (len(ends) - 1) / 2)
     return ports
-
-
-def _route(
-    arc: Arc,
-    grid: Grid,
-    centres: Sequence[float],
-    rows: Sequence[_Row],
-    rank: Mapping[str, int],
-    ports: Mapping[tuple[int, int], float],
-    sizes: Mapping[str, Size],
-) -> tuple[Point, ...]:
-    chain = grid.chains[arc]
-    (above, below), (start, end) = (rows[rank[node]] for node in arc), (sizes[node].height / 2 for node in arc)
-    x = ports[chain[0], chain[1]]
-    points = [Point(x, above.centre + start), Point(x, above.bottom)]
-    for row, spot in enumerate(chain[1:-1], start=rank[arc[0]] + 1):
-        points += [Point(centres[spot], rows[row].top), Point(centres[spot], rows[row].bottom)]
-    x = ports[chain[-1], chain[-2]]
-    points += [Point(x, below.top), Point(x, below.centre - end)]
-    # a box as tall as its layer needs no way out of it, nor into it
-    tall = [sizes[node].height > row.bottom - row.top - 0.1 for node, row in zip(arc, (above, below), strict=True)]
-    del points[len(points) - 2 : len(points) - 2 + tall[1]], points[1 : 1 + tall[0]]
-    return tuple(points)
 
 
 def _pack(blocks: Sequence[Layout]) -> Layout:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -50,6 +50,7 @@ _SIGNS: Final[dict[str, str]] = {
     "half-reversed": "←o",
     "half-open-reversed": "—o",
 }
+_Edge: TypeAlias = results.ResultEdge | results.NearMiss
 _LEVELS: Final = {
     "marginal_level": "A pair may be joined if its p-value is below {now:g} (in this graph {was})",
     "conditional_level": "Other columns separate a pair if its p-value is above {now:g} (in this graph {was})",
@@ -175,7 +176,6 @@ def build_model(
     alarms = guarantee.find_alarms(result, spending)
     standing, promise = guarantee.judge(alarms), guarantee.sort_promise(receipt)
     doubtful = [miss for miss in result.near_misses if miss.found]
-    counts, edges_at = count_edges(graph), result.method.settings.get("edges_at")
     return ReportModel(
         result=result,
         title=result.schema.dataset,
@@ -185,11 +185,9 @@ def build_model(
         facts=_list_facts(result),
         effects=tuple(effects),
         attempts=None if certificate is None else guarantee.describe_attempts(certificate, result),
-        counts=counts,
-        sentences=_describe_first(
-            result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt, edges_at
-        ),
-        left_out=_describe_left_out(edges_at),
+        counts=count_edges(graph),
+        sentences=_describe_first(result, doubtful, promise, standing),
+        left_out=_describe_left_out(result),
         confidence=_describe_confidence(result.confidence),
         redrawn=any(edge.confidence is not None for edge in graph.edges),
         probable=bool(result.confidence.probabilities),
@@ -211,10 +209,11 @@ def build_model(
 
 def _list_facts(result: results.Result) -> tuple[tuple[str, str], ...]:
     receipt = result.receipt
+    record = f"one record ({receipt.unit}, as the schema calls it)"
     return (
         ("epsilon", write_epsilon(Fraction(receipt.epsilon))),
         ("delta", write_delta(Fraction(receipt.delta))),
-        ("protected unit", _name_protected(receipt)),
+        ("protected unit", receipt.protected if receipt.per_person else record),
         ("neighbours", receipt.relation.value),
         ("nominal rows", write_count(result.schema.nominal_rows)),
         *((("trusted with records", "nobody"),) if receipt.trust is Trust.NOBODY else ()),
@@ -222,67 +221,61 @@ def _list_facts(result: results.Result) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _name_protected(receipt: Receipt) -> str:
-    return receipt.protected if receipt.per_person else f"one record ({receipt.unit}, as the schema calls it)"
-
-
 def _describe_first(
-    summary: Sequence[str],
-    graph: results.ResultGraph,
+    result: results.Result,
     doubtful: Sequence[results.NearMiss],
     promise: guarantee.Promise,
     standing: guarantee.Standing,
-    receipt: Receipt,
-    edges_at: float | None,
 ) -> tuple[tuple[str, str], ...]:
     """Tell below the graph what is solid, what is doubtful, for whom it is private, and what would help."""
+    summary = result.summary or (f"{count_edges(result.graph)}.",)
     # a graph without edges says so and why in the first line
-    solid, more = (summary[0], summary[1:]) if graph.edges else (" ".join(summary), ())
+    solid, more = (summary[0], summary[1:]) if result.graph.edges else (" ".join(summary), ())
     return (
         ("Solid", solid),
-        ("Doubtful", _describe_doubts(graph, doubtful, edges_at)),
-        ("Private for", _describe_whom(promise, standing, receipt)),
+        ("Doubtful", _describe_doubts(result, doubtful)),
+        ("Private for", _describe_whom(promise, standing, result.receipt)),
         # whatever proposes something names what to type; other sentences tell of pairs that were left open
         *(("What would help" if "--" in sentence else "Note", sentence) for sentence in more),
     )
 
 
-def _describe_left_out(edges_at: float | None) -> str:
+def _describe_left_out(result: results.Result) -> str:
     """Say why edges that were found are not drawn."""
+    edges_at = result.method.settings.get("edges_at")
     if edges_at is None:
         return f"fewer than {DRAWN:.0%} of the redraws found them again, or another column could explain them"
     return f"their probability is below {write_share(edges_at)} or not known"
 
 
-def _describe_doubts(graph: results.ResultGraph, doubtful: Sequence[results.NearMiss], edges_at: float | None) -> str:
-    if graph.edges and all(edge.confidence is None for edge in graph.edges):
+def _describe_doubts(result: results.Result, doubtful: Sequence[results.NearMiss]) -> str:
+    edges = result.graph.edges
+    if edges and all(edge.confidence is None for edge in edges):
         return "Not known: nothing was redrawn, so no edge has a confidence."
-    weak = [edge for edge in graph.edges if edge.confidence is not None and edge.confidence < results.SOLID]
+    weak = [edge for edge in edges if edge.confidence is not None and edge.confidence < results.SOLID]
     told = []
     if weak:
         told.append(f"Drawn on weak evidence: {_name_with_shares(weak)}.")
     if doubtful:
-        told.append(f"Found but not drawn, since {_describe_left_out(edges_at)}: {_name_with_shares(doubtful)}.")
+        told.append(f"Found but not drawn, since {_describe_left_out(result)}: {_name_with_shares(doubtful)}.")
     if told:
         return " ".join(told)
-    if not graph.edges:
+    if not edges:
         return "No edge was found at all."
     return f"None: every edge came back in at least {write_share(results.SOLID)} of redraws."
 
 
-def _name_with_shares(edges: Sequence[results.ResultEdge | results.NearMiss]) -> str:
+def _name_with_shares(edges: Sequence[_Edge]) -> str:
     words = [f"{_write_edge(edge)} ({write_share(edge.confidence)})" for edge in _sort_weakest(edges)]
     return _shorten(words, EDGES_IN_SENTENCE)
 
 
-def _sort_weakest(
-    edges: Sequence[results.ResultEdge | results.NearMiss],
-) -> list[results.ResultEdge | results.NearMiss]:
+def _sort_weakest(edges: Sequence[_Edge]) -> list[_Edge]:
     """Put the least confident first."""
     return sorted(edges, key=lambda edge: (edge.confidence or 0.0, edge.source, edge.target))
 
 
-def _write_edge(edge: results.ResultEdge | results.NearMiss) -> str:
+def _write_edge(edge: _Edge) -> str:
     return f"{edge.source} {edge.sign if isinstance(edge, results.ResultEdge) else '—'} {edge.target}"
 
 
@@ -317,17 +310,13 @@ def _list_edges(graph: results.ResultGraph) -> tuple[EdgeRow, ...]:
         absent = None if edge.confidence is None else 1.0 - edge.confidence
         joins = tuple(map(_bar, (edge.forward, edge.backward, edge.line, absent)))
         if graph.family == "pag":
-            at_ends = (edge.marks_at_source, edge.marks_at_target)
-            joins = (*(_bar(share) for one in at_ends for share in _list_marks(one)), _bar(absent))
+            names, at_ends = ("arrow", "tail", "circle"), (edge.marks_at_source, edge.marks_at_target)
+            joins = (*(_bar(getattr(shares, name, None)) for shares in at_ends for name in names), _bar(absent))
         ends = graph.nodes.index(edge.source), graph.nodes.index(edge.target)
         arrow = edge.forward_probability if edge.kind == "directed" else None
         likely = (_bar(edge.probability), _bar(arrow))
         rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), ends, likely, joins))
     return tuple(rows)
-
-
-def _list_marks(shares: results.MarkShares | None) -> tuple[float | None, float | None, float | None]:
-    return (None, None, None) if shares is None else (shares.arrow, shares.tail, shares.circle)
 
 
 def _list_miss(miss: results.NearMiss, graph: results.ResultGraph) -> EdgeRow:
@@ -343,12 +332,16 @@ def _bar(share: float | None) -> Bar:
 def _find_thresholds(result: results.Result) -> Thresholds:
     """Tell what would change at neighbouring thresholds: of the confidence shown, and of the levels of the search."""
     settings = result.method.settings
-    shifts = tuple(_describe_shift(variation, settings.get(variation.setting)) for variation in result.variations)
-    reason = ""
-    if not shifts:
-        asked = result.questions is not None or result.method.calibration != "sound"
-        reason = _NO_EVIDENCE if asked else _NO_LEVELS if settings.get("search") == "notears" else _NOT_SEARCHED
-    return Thresholds(_list_cuts(result.graph), shifts, reason)
+    shifts = []
+    for variation in result.variations:
+        was = settings.get(variation.setting)
+        level = _LEVELS[variation.setting]
+        what = level.format(now=variation.value, was=f"{was:g}" if isinstance(was, float) else "–")
+        told = _shorten([_describe_change(change) for change in variation.changes], EDGES_IN_CELL)
+        shifts.append(Shift(what, told or "nothing changes"))
+    asked = result.questions is not None or result.method.calibration != "sound"
+    reason = _NO_EVIDENCE if asked else _NO_LEVELS if settings.get("search") == "notears" else _NOT_SEARCHED
+    return Thresholds(_list_cuts(result.graph), tuple(shifts), "" if shifts else reason)
 
 
 def _list_cuts(graph: results.ResultGraph) -> tuple[Cut, ...]:
@@ -359,12 +352,6 @@ def _list_cuts(graph: results.ResultGraph) -> tuple[Cut, ...]:
         kept = f"{len(graph.edges) - len(lost)} of {len(graph.edges)}"
         cuts.append(Cut(write_share(least), kept, _shorten(lost, EDGES_IN_CELL) or "none"))
     return tuple(cuts)
-
-
-def _describe_shift(variation: results.Variation, was: Any) -> Shift:
-    what = _LEVELS[variation.setting].format(now=variation.value, was=f"{was:g}" if isinstance(was, float) else "–")
-    told = [_describe_change(change) for change in variation.changes]
-    return Shift(what, _shorten(told, EDGES_IN_CELL) or "nothing changes")
 
 
 def _describe_change(change: results.ChangedEdge) -> str:
@@ -379,17 +366,13 @@ def _describe_change(change: results.ChangedEdge) -> str:
 
 
 def _list_budget(spending: guarantee.Spending) -> tuple[BudgetRow, ...]:
-    rows = [
-        BudgetRow(part.label, write_plural(part.events, "release"), _part(part.share), spent=True)
-        for part in spending.slices
-    ]
-    if rows or (spending.unspent and not spending.unpriced):
-        rows.append(BudgetRow("not spent", "", _part(spending.unspent), spent=False))
-    return tuple(rows)
-
-
-def _part(share: float) -> Bar:
-    return Bar(round(min(100.0, 100 * share), 2), write_part(share))
+    parts = [(part.label, write_plural(part.events, "release"), part.share) for part in spending.slices]
+    if parts or (spending.unspent and not spending.unpriced):
+        parts.append(("not spent", "", spending.unspent))
+    return tuple(
+        BudgetRow(label, note, Bar(round(min(100.0, 100 * share), 2), write_part(share)), spent=bool(note))
+        for label, note, share in parts
+    )
 
 
 def _list_columns(columns: dict[str, dict[str, Any]]) -> tuple[tuple[str, str], ...]:

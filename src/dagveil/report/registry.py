@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from dagveil.errors import DataError
-from dagveil.privacy.receipt import PER_PERSON, Receipt, Trust
+from dagveil.privacy.receipt import PER_PERSON, Trust
 from dagveil.report.formatting import write_epsilon, write_plural
 from dagveil.report.guarantee import Standing
 from dagveil.report.model import ReportModel
@@ -75,7 +75,6 @@ def read_fact(name: str, value: str) -> str | list[str]:
 def build_entry(page: ReportModel, facts: DeploymentFacts) -> dict[str, Any]:
     """Return the registry's entry of a result."""
     result, receipt = page.result, page.result.receipt
-    local = receipt.trust is Trust.NOBODY
     graph = result.graph
     said = {name: getattr(facts, name) or NOT_SAID for name in ("actors", "justification", "access_controls")}
     basic = {
@@ -92,14 +91,17 @@ def build_entry(page: ReportModel, facts: DeploymentFacts) -> dict[str, Any]:
     if facts.data_product_sector:
         basic["data_product_sector"] = facts.data_product_sector
     model: dict[str, Any] = {
-        "model_name": "Local" if local else "Central",
+        "model_name": "Local" if receipt.trust is Trust.NOBODY else "Central",
         "actors": said["actors"],
         "access_type": "Non-interactive",
         "access_type_details": "What was released is a file; nobody queries the records through it.",
     }
-    for name in ("release_type", "release_type_details", "data_source_type"):
-        if getattr(facts, name):
-            model[name] = getattr(facts, name)
+    optional = ("release_type", "release_type_details", "data_source_type")
+    model |= {name: getattr(facts, name) for name in optional if getattr(facts, name)}
+    delta = Fraction(receipt.delta)
+    parameters = {"epsilon": float(write_epsilon(Fraction(receipt.epsilon)).replace(",", ""))}
+    parameters |= {"delta": float(delta)} if delta else {}
+    parameters |= {"rho": float(Fraction(receipt.accounting_total))} if "zCDP" in receipt.accounting else {}
     entry = {
         "url_slug": re.sub(r"[^a-z0-9]+", "_", facts.name.lower()).strip("_") or "release",
         "status": "Draft",
@@ -107,7 +109,7 @@ def build_entry(page: ReportModel, facts: DeploymentFacts) -> dict[str, Any]:
         "deployment": {
             "basic": basic,
             "dp_variant": {
-                "variant_name": "Pure DP" if Fraction(receipt.delta) == 0 else "Approximate DP",
+                "variant_name": "Approximate DP" if delta else "Pure DP",
                 "data_domain": f"Tables with the {len(result.schema.columns)} columns that the public schema declares "
                 f"(SHA-256 {result.schema.digest}), of any number of rows.",
                 "unprotected_quantities": "; ".join(receipt.public_facts) or "none",
@@ -118,7 +120,7 @@ def build_entry(page: ReportModel, facts: DeploymentFacts) -> dict[str, Any]:
                 else f"One record, which the schema calls: {receipt.unit}",
                 "privacy_unit_details": f"Adjacent tables: {receipt.neighbours}."
                 + ("" if receipt.per_person else " A person with k records has k times the epsilon."),
-                "privacy_parameters": _write_parameters(receipt),
+                "privacy_parameters": parameters,
                 "privacy_parameters_details": f"{receipt.accounting}; exactly epsilon = {receipt.epsilon}, delta = "
                 f"{receipt.delta}, rounded up here.",
             },
@@ -151,16 +153,6 @@ def build_entry(page: ReportModel, facts: DeploymentFacts) -> dict[str, Any]:
     return entry
 
 
-def _write_parameters(receipt: Receipt) -> dict[str, float]:
-    delta = Fraction(receipt.delta)
-    parameters = {"epsilon": float(write_epsilon(Fraction(receipt.epsilon)).replace(",", ""))}
-    if delta:
-        parameters["delta"] = float(delta)
-    if "zCDP" in receipt.accounting:
-        parameters["rho"] = float(Fraction(receipt.accounting_total))
-    return parameters
-
-
 @cache
 def read_registry_schema() -> dict[str, Any]:
     """Return the registry's schema."""
@@ -169,13 +161,7 @@ def read_registry_schema() -> dict[str, Any]:
     return schema
 
 
-_KINDS: Final[dict[str, Any]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-}
+_KINDS: Final[dict[str, Any]] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float)}
 
 
 def find_problems(entry: Any, schema: Mapping[str, Any] | None = None, place: str = "entry") -> Iterator[str]:
@@ -224,13 +210,12 @@ def write_yaml(value: Any, indent: int = 0) -> str:
     pad = " " * indent
     if isinstance(value, list):
         return "".join(f"{pad}- {json.dumps(item)}\n" for item in value)
-    lines = ""
-    for name, item in value.items():
-        if isinstance(item, dict | list):
-            lines += f"{pad}{name}:\n{write_yaml(item, indent + 2)}"
-        else:
-            lines += f"{pad}{name}: {json.dumps(item)}\n"
-    return lines
+    return "".join(
+        f"{pad}{name}:\n{write_yaml(item, indent + 2)}"
+        if isinstance(item, dict | list)
+        else f"{pad}{name}: {json.dumps(item)}\n"
+        for name, item in value.items()
+    )
 
 
 CARD_FORMAT: Final = "dagveil-card"

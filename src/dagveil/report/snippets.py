@@ -24,14 +24,10 @@ class Snippet:
 def write_snippets(graph: ResultGraph) -> tuple[Snippet, ...]:
     """Write the graph for other programs; all edges are in it, whatever a reader of the page has hidden."""
     if graph.family == "pag":
+        networkx = "Each edge names its ends and the mark at each. DoWhy and pgmpy have no such marks."
         return (
             Snippet("dot", "DOT", "For Graphviz. A circle is arrowhead or arrowtail odot.", write_dot(graph)),
-            Snippet(
-                "networkx",
-                "networkx code",
-                "Each edge names its ends and the mark at each. DoWhy and pgmpy have no such marks.",
-                write_networkx(graph),
-            ),
+            Snippet("networkx", "networkx code", networkx, write_networkx(graph)),
         )
     lines = write_plural(len(graph.lines), "undirected edge")
     dowhy = f"DoWhy needs a DAG. This graph has {lines}: the code stops until you have directed each of them yourself."

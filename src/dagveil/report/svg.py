@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -14,7 +14,7 @@ from dagveil.runs.result import SOLID, Kind, ResultEdge, ResultGraph
 from dagveil.text import clean_text
 
 LINE_WIDTHS: Final = (1.2, 4.0)  # line width at confidence 0 and 1
-PLAIN_WIDTH: Final = 1.7  # line width where nothing was regraph
+PLAIN_WIDTH: Final = 1.7  # line width where nothing was drawn again
 PAPER, BOX, INK, RIM = "#ffffff", "#f1f5f7", "#1b2a35", "#5d7080"
 
 
@@ -51,7 +51,8 @@ _PAG_WORDS: Final[dict[Kind, str]] = {
 
 def draw_line(group: Element, route: Sequence[Point], edge: ResultEdge) -> None:
     """Draw the line and its end marks; both ends of a route are upright or, in the legend, level."""
-    width = _line_width(edge.confidence)
+    thin, thick = LINE_WIDTHS
+    width = PLAIN_WIDTH if edge.confidence is None else thin + (thick - thin) * edge.confidence
     looks = _END_LOOKS[edge.kind]
     sizes = {_End.PLAIN: 0.0, _End.HEAD: 7 + 1.6 * width, _End.DOT: 3 + 0.45 * width, _End.RING: 3.5 + 0.45 * width}
     first, last = (sizes[look] - (look is _End.HEAD) for look in looks)
@@ -71,8 +72,7 @@ def draw_line(group: Element, route: Sequence[Point], edge: ResultEdge) -> None:
             SubElement(group, "polygon", {"points": points, "stroke-linejoin": "round", **look})
         elif end is not _End.PLAIN:
             own = look if end is _End.DOT else look | {"class": "hollow", "fill": PAPER}
-            place = {"cx": write_length(at.x), "cy": write_length(at.y), "r": write_length(sizes[end])}
-            SubElement(group, "circle", place | own)
+            SubElement(group, "circle", write_lengths(cx=at.x, cy=at.y, r=sizes[end]) | own)
 
 
 def _is_doubtful(edge: ResultEdge) -> bool:
@@ -80,13 +80,6 @@ def _is_doubtful(edge: ResultEdge) -> bool:
     if edge.kind == "directed" and edge.forward is not None:
         return edge.forward < SOLID
     return edge.arrow_confidence is not None and edge.arrow_confidence < 0.5
-
-
-def _line_width(confidence: float | None) -> float:
-    if confidence is None:
-        return PLAIN_WIDTH
-    thin, thick = LINE_WIDTHS
-    return thin + (thick - thin) * confidence
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:
@@ -100,11 +93,8 @@ def _arrowhead(tip: Point, before: Point, size: float) -> str:
     tip = _towards(tip, before, 1)  # the rim of the head must not reach into the box
     base = _towards(tip, before, size - 1)
     half = 0.42 * size
-    if tip.y == before.y:
-        corners = [tip, Point(base.x, base.y - half), Point(base.x, base.y + half)]
-    else:
-        corners = [tip, Point(base.x - half, base.y), Point(base.x + half, base.y)]
-    return " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
+    x, y = (0.0, half) if tip.y == before.y else (half, 0.0)
+    return write_corners([tip, (base.x - x, base.y - y), (base.x + x, base.y + y)])
 
 
 def _path(route: Sequence[Point]) -> str:
@@ -120,23 +110,25 @@ def _path(route: Sequence[Point]) -> str:
 
 def write_text(text: str, at: Point, anchor: str) -> Element:
     """Write a text whose middle or start, as the anchor says, is at a point."""
-    place = {"x": write_length(at.x), "y": write_length(at.y), "dy": "0.35em", "text-anchor": anchor}
+    place = {**write_lengths(x=at.x, y=at.y), "dy": "0.35em", "text-anchor": anchor}
     written = Element("text", {"class": "name", "fill": INK, **place})
     written.text = text
-    return written
-
-
-def write_lines(lines: Sequence[str], at: Point) -> Element:
-    """Write lines of text around a point."""
-    written = write_text(lines[0], Point(at.x, at.y - (len(lines) - 1) * LINE_HEIGHT / 2), anchor="middle")
-    for line in lines[1:]:
-        SubElement(written, "tspan", {"x": write_length(at.x), "dy": write_length(LINE_HEIGHT)}).text = line
     return written
 
 
 def write_length(value: float) -> str:
     """Print a length with one decimal at most."""
     return f"{value:.1f}".removesuffix(".0")
+
+
+def write_lengths(**values: float) -> dict[str, str]:
+    """Print lengths as attributes."""
+    return {name: write_length(value) for name, value in values.items()}
+
+
+def write_corners(corners: Iterable[tuple[float, float]]) -> str:
+    """Print the corners of a polygon."""
+    return " ".join(f"{write_length(x)},{write_length(y)}" for x, y in corners)
 
 
 SAMPLE: Final = 34.0  # length of a sample line
@@ -146,18 +138,10 @@ TOP: Final = 34.0  # distance of the first row from the graph
 NARROWEST: Final = 420.0  # a legend may be this wide even if the graph is narrower
 
 
-class Legend(enum.Enum):
-    """Where the legend stands."""
-
-    BELOW = "below"  # in the drawing, for a drawing that travels alone
-    APART = "apart"  # in the page, where it stays while the drawing is moved and enlarged
-
-
-def draw_legend(graph: ResultGraph, width: float, place: Legend = Legend.BELOW) -> tuple[Element, float, float]:
+def draw_legend(items: Sequence[tuple[str, list[ResultEdge]]], width: float) -> tuple[Element, float, float]:
     """Draw the legend in rows up to the width of the graph; return it with its own width and height."""
     group = Element("g", {"class": "legend"})
     x, y, reach = 0.0, TOP, 0.0
-    items = _list_items(graph) if place is Legend.BELOW else []
     for words, samples in items:
         room = (SAMPLE + STEP) * max(len(samples), 1) + measure(words)
         if x and x + room > max(width, NARROWEST):
@@ -172,11 +156,10 @@ def draw_samples(graph: ResultGraph) -> tuple[tuple[str, str], ...]:
     """Draw the legend for a page: the words of each item, and its samples as a small SVG of their own."""
     items = []
     for words, samples in _list_items(graph):
-        width, height = (SAMPLE + STEP) * max(len(samples), 1), ROW
-        size = {"width": write_length(width), "height": write_length(height)}
+        size = write_lengths(width=(SAMPLE + STEP) * max(len(samples), 1), height=ROW)
         box = f"-2 0 {size['width']} {size['height']}"
         root = Element("svg", {"class": "dagveil-graph", "viewBox": box, "aria-hidden": "true", **size})
-        _draw_samples(root, Point(0, height / 2), samples)
+        _draw_samples(root, Point(0, ROW / 2), samples)
         items.append((words, tostring(root, encoding="unicode")))
     return tuple(items)
 
@@ -208,8 +191,7 @@ def _draw_samples(group: Element, at: Point, samples: Sequence[ResultEdge]) -> P
         at = Point(at.x + (SAMPLE + STEP), at.y)
     if samples:
         return at
-    corners = (at, Point(at.x + SAMPLE, at.y - 2.2), Point(at.x + SAMPLE, at.y + 2.2))
-    points = " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
+    points = write_corners([at, (at.x + SAMPLE, at.y - 2.2), (at.x + SAMPLE, at.y + 2.2)])
     SubElement(group, "polygon", {"class": "full", "points": points, "fill": INK, "stroke": INK})
     return Point(at.x + (SAMPLE + STEP), at.y)
 
@@ -242,7 +224,7 @@ def draw_graph(
     graph: ResultGraph,
     title: str = "Causal graph",
     note: str = "",
-    legend_place: Legend = Legend.BELOW,
+    legend_apart: bool = False,
     differing: Container[frozenset[str]] = (),
 ) -> str:
     """Draw a graph as SVG.
@@ -251,15 +233,16 @@ def draw_graph(
     with the confidence of the edge. The circles of a PAG are rings. A hollow arrowhead or dot marks a direction that
     redraws disagree about.
 
-    The note is printed above the graph: what nobody may overlook when the picture travels alone. A broad halo runs
-    along the edges of pairs that another result joins differently.
+    The note is printed above the graph: what nobody may overlook when the picture travels alone. With the legend apart,
+    the page has it, where it stays while the drawing is moved and enlarged. A broad halo runs along the edges of pairs
+    that another result joins differently.
     """
-    layout = place_graph(
-        graph.nodes,
-        [(edge.source, edge.target) for edge in graph.edges if edge.kind in ("directed", "half-directed")],
-        [(edge.source, edge.target) for edge in graph.edges if edge.kind not in ("directed", "half-directed")],
+    arrows, lines = (
+        [(edge.source, edge.target) for edge in graph.edges if (edge.kind in ("directed", "half-directed")) is directed]
+        for directed in (True, False)
     )
-    legend, legend_width, legend_height = draw_legend(graph, layout.width, legend_place)
+    layout = place_graph(graph.nodes, arrows, lines)
+    legend, legend_width, legend_height = draw_legend([] if legend_apart else _list_items(graph), layout.width)
     above = 2 * FONT_SIZE if note else 0
     width, height = max(layout.width, legend_width) + 2 * MARGIN, layout.height + legend_height + 2 * MARGIN + above
     style = STYLE + HALO_STYLE if differing else STYLE
@@ -287,8 +270,7 @@ def open_drawing(kind: str, width: float, height: float, title: str, description
             "class": kind,
             "role": "img",
             "aria-labelledby": f"{kind}-title {kind}-desc",
-            "width": write_length(width),
-            "height": write_length(height),
+            **write_lengths(width=width, height=height),
             "viewBox": f"0 0 {write_length(width)} {write_length(height)}",
             "font-family": FONT,
             "font-size": write_length(FONT_SIZE),
@@ -304,9 +286,9 @@ def open_drawing(kind: str, width: float, height: float, title: str, description
 
 def describe_graph(graph: ResultGraph) -> str:
     """Tell the graph in words."""
-    head = f"{write_plural(len(graph.nodes), 'column')}; {len(graph.arrows)} directed and "
-    head += f"{write_plural(len(graph.lines), 'undirected edge')}."
-    head = f"{count_edges(graph)}." if graph.family == "pag" else head
+    directed = f"{len(graph.arrows)} directed and {write_plural(len(graph.lines), 'undirected edge')}"
+    columns = write_plural(len(graph.nodes), "column")
+    head = f"{count_edges(graph)}." if graph.family == "pag" else f"{columns}; {directed}."
     told = [f"{edge.source} {edge.sign} {edge.target}" for edge in graph.edges[:EDGES_TOLD]]
     if len(graph.edges) > EDGES_TOLD:
         told.append(f"and {len(graph.edges) - EDGES_TOLD} more")
@@ -340,18 +322,14 @@ def _draw_node(node: str, layout: Layout, key: Mapping[str, int]) -> Element:
     # numbers, not names, join nodes with edges: whatever a column is called, a script finds it
     group = Element("g", {"class": "node", "data-node": str(key[node])})
     SubElement(group, "title").text = clean_text(node)
-    box = {
-        "class": "box",
-        "x": write_length(centre.x - size.width / 2),
-        "y": write_length(centre.y - size.height / 2),
-        "width": write_length(size.width),
-        "height": write_length(size.height),
-        "rx": "8",
-        "fill": BOX,
-        "stroke": RIM,
-    }
-    SubElement(group, "rect", box)
-    group.append(write_lines(break_lines(node), centre))
+    left, top = centre.x - size.width / 2, centre.y - size.height / 2
+    place = write_lengths(x=left, y=top, width=size.width, height=size.height)
+    SubElement(group, "rect", {"class": "box", **place, "rx": "8", "fill": BOX, "stroke": RIM})
+    first, *others = break_lines(node)
+    name = write_text(first, Point(centre.x, centre.y - len(others) * LINE_HEIGHT / 2), anchor="middle")
+    for line in others:
+        SubElement(name, "tspan", write_lengths(x=centre.x, dy=LINE_HEIGHT)).text = line
+    group.append(name)
     return group
 
 

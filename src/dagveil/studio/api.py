@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 BYTES: Final = "application/octet-stream"
+SENT: Final = {TEXT: {"type": "string"}, BYTES: {"type": "string", "format": "binary"}}  # bodies that are no JSON
 
 REFUSALS: Final = {
     400: "the body cannot be read",
@@ -46,111 +47,89 @@ REFUSALS: Final = {
 class Call:
     """One call.
 
-    `act` is called with the service, the parts of the path, and what the body or the query holds. `gives` is the type
-    of the answer, None for a file or for text; `body` is the type of a JSON body, or the media type of another one.
+    `act` is called with the service, the parts of the path, and what the body or the query holds. Its types describe
+    the call: an argument `asked` is the query of a GET and of an upload, and otherwise the body.
     """
 
     verb: str
     path: str
     summary: str
     act: Callable[..., Any]
-    gives: type[msgspec.Struct] | None = None
     status: int = 200
-    body: type[msgspec.Struct] | str | None = None
-    query: type[msgspec.Struct] | None = None
-    media: str = JSON
+    sends: str = JSON
+
+    @property
+    def types(self) -> tuple[type[msgspec.Struct] | None, Any]:
+        """What is asked, if anything is, and what is answered."""
+        hints = get_type_hints(self.act)
+        return hints.get("asked"), hints["return"]
+
+    @property
+    def in_query(self) -> bool:
+        """Whether what is asked stands in the address."""
+        return self.verb == "get" or self.sends == BYTES
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of the parts of the path."""
+        return re.findall(r"\{(\w+)\}", self.path)
 
 
 _TABLE, _JOB = "/api/datasets/{dataset}", "/api/jobs/{job}"
 _CALLS: Final = (
-    Call(
-        "get", "/api/datasets", "The data sets of the folder, with their budgets.",
-        StudioService.datasets, responses.Datasets,
-    ),
-    Call(
-        "post", "/api/datasets", "Send a table; it is streamed into the folder.",
-        StudioService.uploaded, responses.Dataset, 201, BYTES, requests.UploadQuery,
-    ),
-    Call("get", _TABLE, "One data set.", StudioService.dataset, responses.Dataset),
+    Call("get", "/api/datasets", "The data sets of the folder, with their budgets.", StudioService.datasets),
+    Call("post", "/api/datasets", "Send a table; it is streamed into the folder.", StudioService.uploaded, 201, BYTES),
+    Call("get", _TABLE, "One data set.", StudioService.dataset),
     Call(
         "post", f"{_TABLE}/draft", "Write a first schema. Reads every cell, and shows none.",
-        StudioService.draft, responses.Dataset, 201, requests.NewDraft,
+        StudioService.draft, 201,
     ),
-    Call(
-        "put", f"{_TABLE}/schema", "Declare the schema.",
-        StudioService.declare, responses.Dataset, body=requests.NewSchema,
-    ),
-    Call(
-        "get", f"{_TABLE}/schema.toml", "The schema's text; of a draft an outline.",
-        StudioService.schema_text, media=TEXT,
-    ),
-    Call(
-        "put", f"{_TABLE}/schema.toml", "Declare the schema as TOML.",
-        StudioService.declare_text, responses.Dataset, body=TEXT,
-    ),
-    Call(
-        "put", f"{_TABLE}/budget", "Set the lifetime budget.",
-        StudioService.set_budget, responses.Account, body=requests.NewBudget,
-    ),
-    Call(
-        "get", f"{_TABLE}/plan", "What a run would ask and take.",
-        StudioService.plan, responses.PlanFacts, query=requests.PlanQuery,
-    ),
+    Call("put", f"{_TABLE}/schema", "Declare the schema.", StudioService.declare),
+    Call("get", f"{_TABLE}/schema.toml", "The schema's text; of a draft an outline.", StudioService.schema_text),
+    Call("put", f"{_TABLE}/schema.toml", "Declare the schema as TOML.", StudioService.declare_text, sends=TEXT),
+    Call("put", f"{_TABLE}/budget", "Set the lifetime budget.", StudioService.set_budget),
+    Call("get", f"{_TABLE}/plan", "What a run would ask and take.", StudioService.plan),
     Call(
         "post", f"{_TABLE}/exploration", "Try methods on synthetic tables. Reads no row, and is free.",
-        StudioService.explore, responses.JobFacts, 201, requests.NewExploration,
+        StudioService.explore, 201,
     ),
     Call(
         "put", f"{_TABLE}/facts", "Keep what only people know about releases; a certification pack needs it.",
-        StudioService.keep_facts, responses.Dataset, body=requests.NewFacts,
+        StudioService.keep_facts,
     ),
     Call(
         "post", "/api/start", "Answer plain questions about a table; a schema and a look at budgets follow.",
-        StudioService.begin, responses.Started, 201, requests.NewStart,
+        StudioService.begin, 201,
     ),
-    Call("post", "/api/sample", "Add sampled rows of a known network.", StudioService.add_sample, responses.Dataset),
+    Call("post", "/api/sample", "Add sampled rows of a known network.", StudioService.add_sample),
     Call(
         "post", f"{_JOB}/project", "Write a folder to begin with, from an exploration.",
-        StudioService.leave_project, responses.Project, 201, requests.NewProject,
+        StudioService.leave_project, 201,
     ),
-    Call("get", "/api/methods", "The methods.", StudioService.methods, responses.Methods),
-    Call("get", "/api/jobs", "All jobs, newest first.", StudioService.jobs, responses.Jobs),
-    Call(
-        "post", "/api/jobs", "Start a run on rows. Spends budget.",
-        StudioService.start, responses.JobFacts, 201, requests.NewJob,
-    ),
-    Call("get", _JOB, "One job.", StudioService.job, responses.JobFacts),
-    Call("post", f"{_JOB}/cancel", "Stop a job.", StudioService.cancel, responses.JobFacts, 202),
+    Call("get", "/api/methods", "The methods.", StudioService.methods),
+    Call("get", "/api/jobs", "All jobs, newest first.", StudioService.jobs),
+    Call("post", "/api/jobs", "Start a run on rows. Spends budget.", StudioService.start, 201),
+    Call("get", _JOB, "One job.", StudioService.job),
+    Call("post", f"{_JOB}/cancel", "Stop a job.", StudioService.cancel, 202),
     Call(
         "post", f"{_JOB}/finish", "Finish a run that stopped after it was charged. No further charge.",
-        StudioService.finish, responses.JobFacts, 202,
+        StudioService.finish, 202,
     ),
-    Call(
-        "post", f"{_JOB}/search", "Search a job's evidence again. Free.",
-        StudioService.search, responses.JobFacts, 201, requests.NewSearch,
-    ),
+    Call("post", f"{_JOB}/search", "Search a job's evidence again. Free.", StudioService.search, 201),
     Call("get", f"{_JOB}/result", "The result, as result.json.", StudioService.result_file),
     Call("get", f"{_JOB}/evidence", "The evidence, as evidence.json.", StudioService.evidence),
-    Call(
-        "get", f"{_JOB}/export", "The graph for another program.",
-        StudioService.export, query=requests.ExportQuery, media=TEXT,
-    ),
-    Call(
-        "get", f"{_JOB}/effect", "What changing one column does to another. Free.",
-        StudioService.effect, query=requests.EffectQuery,
-    ),
+    Call("get", f"{_JOB}/export", "The graph for another program.", StudioService.export),
+    Call("get", f"{_JOB}/effect", "What changing one column does to another. Free.", StudioService.effect),
     Call("get", f"{_JOB}/exploration", "What was explored.", StudioService.exploration_file),
-    Call(
-        "get", "/api/comparison", "Two results side by side.",
-        StudioService.compare, responses.ComparisonFacts, query=requests.ComparisonQuery,
-    ),
-    Call("get", "/api/history", "Every run of the ledger, newest first.", StudioService.history, responses.History),
+    Call("get", "/api/comparison", "Two results side by side.", StudioService.compare),
+    Call("get", "/api/history", "Every run of the ledger, newest first.", StudioService.history),
 )  # fmt: skip
 
 
 def describe_api() -> dict[str, Any]:
     """Return the description as OpenAPI 3.1."""
-    told = [kind for call in _CALLS for kind in (call.gives, call.body, call.query) if isinstance(kind, type)]
+    # other answers are files of the library, whose description is its own
+    told = [kind for call in _CALLS for kind in call.types if kind and kind.__module__.startswith("dagveil.studio")]
     types = list(dict.fromkeys((*told, responses.Refusal)))
     shapes, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     shape = dict(zip(types, shapes, strict=True))
@@ -160,30 +139,30 @@ def describe_api() -> dict[str, Any]:
     }
 
     def describe(call: Call) -> dict[str, Any]:
-        plain = {"type": "object" if call.media == JSON else "string"}
-        content = {call.media: {"schema": plain if call.gives is None else shape[call.gives]}}
+        kind, gives = call.types
+        content = {TEXT: {"schema": {"type": "string"}}}
+        if gives not in (str, bytes):
+            content = {JSON: {"schema": shape.get(gives, {"type": "object"})}}
         found: dict[str, Any] = {
             "summary": call.summary,
             "responses": {str(call.status): {"description": "done", "content": content}, **refusals},
         }
-        if call.query is not None:
-            asked = components[call.query.__name__]
+        if kind is not None and call.in_query:
+            asked = components[kind.__name__]
             found["parameters"] = [
                 {"name": name, "in": "query", "required": name in asked.get("required", []), "schema": part}
                 for name, part in asked["properties"].items()
             ]
-        if isinstance(call.body, type):
-            found["requestBody"] = {"required": True, "content": {JSON: {"schema": shape[call.body]}}}
-        elif call.body is not None:
-            sent = {"type": "string"} | ({"format": "binary"} if call.body == BYTES else {})
-            found["requestBody"] = {"required": True, "content": {call.body: {"schema": sent}}}
+        sent = shape.get(kind) if call.sends == JSON and not call.in_query else SENT.get(call.sends)
+        if sent is not None:
+            found["requestBody"] = {"required": True, "content": {call.sends: {"schema": sent}}}
         return found
 
     paths: dict[str, Any] = {}
     ids = {"dataset": DATASET_ID, "job": JOB_ID}
     for call in (Call("get", "/api/openapi.json", "This description.", describe_api), *_CALLS):
         paths.setdefault(call.path, {})[call.verb] = describe(call)
-        for name in _list_parts(call.path):
+        for name in call.parts:
             part = {"type": "string", "pattern": ids[name]}
             paths[call.path]["parameters"] = [{"name": name, "in": "path", "required": True, "schema": part}]
     return {
@@ -218,28 +197,25 @@ def list_routes(service: StudioService, most_uploaded: int) -> list[Route]:
         return Response(described, media_type=JSON)
 
     def make_route(call: Call) -> Route:
-        names = _list_parts(call.path)
+        parts, in_query, (kind, gives) = call.parts, call.in_query, call.types
 
         async def endpoint(request: Request) -> Response:
-            given = [request.path_params[name] for name in names]
-            asked = {} if call.query is None else msgspec.structs.asdict(requests.read_query(request, call.query))
-            if isinstance(call.body, type):
-                given.append(await requests.read_json(request, call.body))
-            elif call.body == TEXT:
+            given: list[Any] = [request.path_params[name] for name in parts]
+            if kind is not None:
+                given.append(
+                    requests.read_query(request, kind) if in_query else await requests.read_json(request, kind)
+                )
+            elif call.sends == TEXT:
                 given.append(await requests.read_text(request))
-            elif call.body == BYTES:
+            if call.sends == BYTES:
                 requests.check_type(request, BYTES)
-                with service.folder.incoming(**asked) as handle:
+                with service.folder.incoming(given[0].name, given[0].ending) as handle:
                     await requests.store_body(request, handle, most_uploaded)
-            found = await run_in_threadpool(call.act, service, *given, **asked)
+            found = await run_in_threadpool(call.act, service, *given)
             if isinstance(found, Path):
-                return Response(await run_in_threadpool(found.read_bytes), media_type=call.media)
-            return Response(found, media_type=TEXT) if call.media == TEXT else answer(call.status, found)
+                return Response(await run_in_threadpool(found.read_bytes), media_type=JSON)
+            return Response(found, media_type=TEXT) if gives in (str, bytes) else answer(call.status, found)
 
         return Route(call.path, endpoint, methods=[call.verb.upper()])
 
     return [Route("/api/openapi.json", describe), *map(make_route, _CALLS)]
-
-
-def _list_parts(path: str) -> list[str]:
-    return re.findall(r"\{(\w+)\}", path)

@@ -17,7 +17,7 @@ import contextlib
 import hmac
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -30,8 +30,7 @@ from dagveil.errors import DagveilError, MissingExtraError
 from dagveil.local.collector import Quiet, Refused, knows_host, listen, run_server, running
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.folder import Folder
-from dagveil.studio.job_runner import MOST_RUNNING, JobRunner, holding
-from dagveil.studio.jobs import JobStore
+from dagveil.studio.jobs import MOST_RUNNING, JobRunner, JobStore, holding
 from dagveil.studio.requests import MOST_UPLOADED
 from dagveil.studio.responses import WITHHELD, Refusal, refuse
 from dagveil.studio.service import StudioService
@@ -122,17 +121,14 @@ class AccessControl:
         scope, below = self._descend(scope)
         scope[ENTERED] = self._known(headers, below=below)
         if not scope[ENTERED] and not scope["path"].startswith(OPEN):
-            await _answer(
-                send, scope, 401, "no token", "open the address that `dagveil studio` printed: it holds the token"
-            )
+            hint = "open the address that `dagveil studio` printed: it holds the token"
+            await _answer(send, scope, 401, "no token", hint)
             return
 
         async def dress(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name.lower() for name, _ in message["headers"]}
-                extra = [
-                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given
-                ]
+                extra = [(name, value) for name, value in _encode(HEADERS) if name not in given]
                 message = {**message, "headers": [*message["headers"], *extra]}
             await send(message)
 
@@ -161,12 +157,7 @@ class AccessControl:
             return None
         base = self.keys.base
         cookie = f"{self.place.cookie}={self.keys.session}; Path={base}; HttpOnly; SameSite=Strict"
-        headers = {**HEADERS, "location": f"{base}/", "set-cookie": cookie}
-        return {
-            "type": "http.response.start",
-            "status": 303,
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        }
+        return _begin(303, {"location": f"{base}/", "set-cookie": cookie})
 
     def _descend(self, scope: Scope) -> tuple[Scope, bool]:
         """Take the secret path off; say whether it was there."""
@@ -195,6 +186,14 @@ def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode())
 
 
+def _encode(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def _begin(status: int, headers: Mapping[str, str]) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": _encode({**HEADERS, **headers})}
+
+
 def _read_headers(scope: Scope) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
@@ -207,16 +206,8 @@ async def _answer(send: Send, scope: Scope, status: int, error: str, detail: str
         kind, body = "application/json", msgspec.json.encode(Refusal(error=error, detail=detail))
     else:
         kind, body = "text/plain; charset=utf-8", f"{error}: {detail}\n".encode()
-    headers = {**HEADERS, "content-type": kind, "content-length": str(len(body))}
-    if status == 401:
-        headers["www-authenticate"] = "Bearer"
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        }
-    )
+    who = {"www-authenticate": "Bearer"} if status == 401 else {}
+    await send(_begin(status, {"content-type": kind, "content-length": str(len(body)), **who}))
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
@@ -231,17 +222,20 @@ class Limits:
     running: int = MOST_RUNNING
 
 
-def open_service(folder: Folder, ledger: str, limits: Limits | None = None) -> StudioService:
+USUAL: Final = Limits()
+
+
+def open_service(folder: Folder, ledger: str, limits: Limits = USUAL) -> StudioService:
     """Open everything behind the studio; the caller closes `service.books`."""
     from sqlalchemy.engine import make_url
 
     shown = make_url(ledger).render_as_string(hide_password=True) if "://" in ledger else str(Path(ledger).absolute())
     books, store = Ledger.open(ledger), JobStore(folder.jobs_path)
-    place, running = ledger if "://" in ledger else shown, (limits or Limits()).running
+    place, running = ledger if "://" in ledger else shown, limits.running
     return StudioService(folder, store, JobRunner(folder, store, place, shown, books, running), books, shown)
 
 
-def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | None = None) -> AccessControl:
+def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits) -> AccessControl:
     """Return the application."""
     try:
         from starlette.applications import Starlette
@@ -249,15 +243,13 @@ def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | 
         from starlette.routing import Mount
         from starlette.staticfiles import StaticFiles
     except ImportError as error:
-        raise missing() from error
+        raise MissingExtraError("the studio needs Starlette and uvicorn: pip install 'dagveil[studio]'") from error
     from dagveil.studio import api, pages
-
-    limits = limits or Limits()
 
     async def refused(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
-            words = {404: "there is no such page", 405: "method not allowed"}
-            told = Refused(error.status_code, error.detail.lower(), words.get(error.status_code, error.detail))
+            words = {404: "there is no such page", 405: "method not allowed"}.get(error.status_code, error.detail)
+            told = Refused(error.status_code, error.detail.lower(), words)
         elif isinstance(error, DagveilError):
             told = refuse(error)
         else:
@@ -266,9 +258,15 @@ def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | 
             return api.answer(told.status, {"error": told.error, "detail": told.detail})
         return pages.show_refusal(told, keys.base if request.scope[ENTERED] else "")
 
+    async def watch() -> None:
+        while True:
+            with contextlib.suppress(Exception):  # a ledger that is away for a while must not end the watch
+                await asyncio.to_thread(service.runner.tick)
+            await asyncio.sleep(WATCH_SECONDS)
+
     @contextlib.asynccontextmanager
     async def live(app: Starlette) -> AsyncIterator[None]:
-        async with running(_watch(service.runner)):
+        async with running(watch()):
             yield
 
     static = Mount("/static", StaticFiles(packages=[("dagveil.studio", "static")]))
@@ -279,21 +277,8 @@ def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | 
     return AccessControl(Quiet(inner), place, keys)
 
 
-async def _watch(runner: JobRunner) -> None:
-    while True:
-        with contextlib.suppress(Exception):  # a ledger that is away for a while must not end the watch
-            await asyncio.to_thread(runner.tick)
-        await asyncio.sleep(WATCH_SECONDS)
-
-
 def serve(
-    place: str | Path,
-    ledger: str,
-    host: str,
-    port: int,
-    ready: Callable[[str, str], None],
-    *,
-    limits: Limits | None = None,
+    place: str | Path, ledger: str, host: str, port: int, ready: Callable[[str, str], None], limits: Limits = USUAL
 ) -> None:
     """Serve a folder until stopped by a signal; runs go on in processes of their own.
 
@@ -305,13 +290,7 @@ def serve(
         folder.sweep()
         service = open_service(folder, ledger, limits)
         with contextlib.closing(service.books), listen(host, port) as listener:
-            keys = Keys()
-            bound = Place(host, listener.getsockname()[1])
+            keys, bound = Keys(), Place(host, listener.getsockname()[1])
             app = make_app(service, bound, keys, limits)
             ready(f"{bound.address}/?token={keys.token}", service.shown)
             run_server(app, listener)
-
-
-def missing() -> MissingExtraError:
-    """Return the error for packages that are not installed."""
-    return MissingExtraError("the studio needs Starlette and uvicorn: pip install 'dagveil[studio]'")

@@ -87,10 +87,10 @@ class DataFile:
 
 
 class Folder:
-    """Where a studio keeps everything."""
+    """Where a studio keeps everything: the SQLite file of jobs, and a lock that its one server holds, too."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.jobs_path, self.lock_path = root, root / "studio.sqlite", root / ".studio.lock"
 
     @classmethod
     def open(cls, place: str | Path) -> Folder:
@@ -103,16 +103,6 @@ class Folder:
         except OSError as error:
             raise DataError(f"cannot use {place} as a folder: {error.strerror}; choose another") from None
         return cls(root)
-
-    @property
-    def jobs_path(self) -> Path:
-        """The SQLite file of jobs."""
-        return self.root / "studio.sqlite"
-
-    @property
-    def lock_path(self) -> Path:
-        """Held by the one server of the folder."""
-        return self.root / ".studio.lock"
 
     def results(self, job: str) -> Path:
         """Return the folder of a job's files."""
@@ -137,7 +127,7 @@ class Folder:
 
         A schema without a table stands for one.
         """
-        found = [name for name in os.listdir(self.root) if _is_printable(name) and _is_plain(self.root / name)]
+        found = [name for name in os.listdir(self.root) if _is_plain(self.root / name)]
         stems = {name: stem for name in found if (stem := _stem(name)) is not None}
         yield from stems.items()
         for name in found:
@@ -170,12 +160,8 @@ class Folder:
         """Return where the facts about a data set's releases are kept."""
         return self.root / f"{table.schema_path.stem}{FACTS_ENDING}"
 
-    def write_schema(self, table: DataFile, text: str) -> None:
-        """Write the text of a schema in one step: whoever reads it sees the old one or the new one."""
-        self.write_text(table.schema_path, text)
-
     def write_text(self, path: Path, text: str) -> None:
-        """Write a small file in one step."""
+        """Write a small file, such as a schema, in one step: whoever reads it sees the old one or the new one."""
         draft = self.root / f"{_INCOMING}{secrets.token_hex(8)}"
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -192,8 +178,6 @@ class Folder:
         """Give a descriptor for an upload; it becomes a data set only when the block ends well."""
         if not re.fullmatch(NAME, name) or name.startswith(RESERVED):
             raise Refused(422, "wrong name", "a name has letters, digits, _ and - only, at most 64, and is not taken")
-        if ending not in ENDINGS:
-            raise Refused(422, "wrong ending", f"a table ends in {', '.join(ENDINGS)}")
         target = self.root / f"{name}{ending}"
         taken = Refused(409, "name in use", f"there is a table {target.name}; choose another name")
         if os.path.lexists(target):
@@ -232,17 +216,10 @@ def _stem(name: str) -> str | None:
     return None if ending is None else name[: -len(ending)]
 
 
-def _is_printable(name: str) -> bool:
-    # a name whose bytes are no UTF-8 could not be shown
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_plain(path: Path) -> bool:
+    """Tell a regular file whose name can be shown: its bytes are UTF-8."""
     try:
+        path.name.encode()
         return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
+    except (OSError, UnicodeEncodeError):
         return False

@@ -8,7 +8,6 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 
-import msgspec
 from jinja2 import Environment
 
 from dagveil._version import __version__
@@ -109,7 +108,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         query = (
             requests.read_query(request, requests.PlanQuery) if request.url.query else requests.PlanQuery(epsilon="1")
         )
-        facts, told, status = _attempt(service.plan, found.id, **msgspec.structs.asdict(query))
+        facts, told, status = _attempt(service.plan, found.id, query)
         return show(
             "plan.html.j2", status, dataset=found, query=query, plan=facts, told=told,
             methods=service.methods().methods, **explored(found.id),
@@ -158,7 +157,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
 
     def export(request: Request) -> Response:
         query = requests.read_query(request, requests.ExportQuery)
-        text = service.export(request.path_params["job"], query.to, query.extend)
+        text = service.export(request.path_params["job"], query)
         named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{EXPORTERS[query.to].ending}"'}
         return Response(text, media_type="text/plain", headers=named)
 
@@ -167,16 +166,16 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return Response(page, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     def graph(request: Request) -> Response:
-        job_id = request.path_params["job"]
-        beside = request.query_params.get("beside")
-        differing: set[frozenset[str]] = set()
-        if beside is not None:
+        job_id, differing = request.path_params["job"], set[frozenset[str]]()
+        if (beside := request.query_params.get("beside")) is not None:
             found = service.compare_results(job_id, beside)
             groups = (found.only_here, found.only_there, found.turned, found.marked)
             differing = {frozenset((one.first, one.second)) for group in groups for one in group}
         title = f"Causal graph of {service.job(job_id).name}"
-        drawing = draw_graph(service.result(job_id).graph, title, differing=differing)
-        return send_drawing(drawing)
+        return send_drawing(draw_graph(service.result(job_id).graph, title, differing=differing))
+
+    def curve(request: Request) -> Response:
+        return send_drawing(service.exploration(request.path_params["job"]).to_svg())
 
     def send_drawing(drawing: str) -> Response:
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
@@ -184,7 +183,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def effect(request: Request) -> Response:
         found = service.job(request.path_params["job"])
         query = requests.read_query(request, requests.EffectQuery)
-        answer, told, status = _attempt(service.effect, found.id, query.cause, query.effect, query.adjust)
+        answer, told, status = _attempt(service.effect, found.id, query)
         nodes = service.result(found.id).graph.nodes
         return show(
             *("effect.html.j2", status), job=found, query=query, answer=answer, told=told, columns=nodes,
@@ -193,7 +192,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
 
     def compare(request: Request) -> Response:
         query = requests.read_query(request, requests.ComparisonQuery)
-        return show("compare.html.j2", found=service.compare(query.here, query.there))
+        return show("compare.html.j2", found=service.compare(query))
 
     return [
         Route("/", lambda request: show("datasets.html.j2", found=service.datasets(), endings=ENDINGS)),
@@ -212,19 +211,16 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         Route("/jobs/{job}/graph.svg", graph),
         Route("/jobs/{job}/export", export),
         Route("/jobs/{job}/effect", effect),
-        Route(
-            "/jobs/{job}/curve.svg",
-            lambda request: send_drawing(service.exploration(request.path_params["job"]).to_svg()),
-        ),
+        Route("/jobs/{job}/curve.svg", curve),
         Route("/compare", compare),
         Route("/history", lambda request: show("history.html.j2", runs=service.history().runs, ledger=service.shown)),
     ]
 
 
-def _attempt(ask: Callable[..., Answer], *asked: Any, **options: Any) -> tuple[Answer | None, Refused | None, int]:
+def _attempt(ask: Callable[..., Answer], *asked: Any) -> tuple[Answer | None, Refused | None, int]:
     """Ask, and return the answer, or else why there is none; and the status of the page that tells it."""
     try:
-        return ask(*asked, **options), None, 200
+        return ask(*asked), None, 200
     except DagveilError as error:
         told = refuse(error)
         return None, told, told.status

@@ -239,23 +239,16 @@ def check_type(request: Request, wanted: str) -> None:
         raise Refused(415, "wrong type", f"send Content-Type: {wanted}")
 
 
-async def store_body(request: Request, handle: int, most: int) -> int:
-    """Write a large body to a file piece by piece, and return its size; each piece has to arrive in time."""
+async def store_body(request: Request, handle: int, most: int) -> None:
+    """Write a large body to a file piece by piece; each piece has to arrive in time."""
     pieces = read_pieces(request, most)
-    size = 0
-    while True:
-        try:
-            async with asyncio.timeout(SECONDS_FOR_BODY):
-                piece = await anext(pieces, None)
-        except TimeoutError:
-            raise Refused(408, "too slow", f"nothing arrived for {SECONDS_FOR_BODY:g} seconds") from None
-        if piece is None:
-            return size
-        size += len(piece)
-        await asyncio.to_thread(_write_all, handle, piece)
-
-
-def _write_all(handle: int, piece: bytes) -> None:
-    rest = memoryview(piece)
-    while rest:
-        rest = rest[os.write(handle, rest) :]
+    with os.fdopen(handle, "wb", closefd=False) as file:
+        while True:
+            try:
+                async with asyncio.timeout(SECONDS_FOR_BODY):
+                    piece = await anext(pieces, None)
+            except TimeoutError:
+                raise Refused(408, "too slow", f"nothing arrived for {SECONDS_FOR_BODY:g} seconds") from None
+            if piece is None:
+                return
+            await asyncio.to_thread(file.write, piece)

@@ -25,7 +25,6 @@ from dagveil.examples.networks import load_network, network_schema, sample_table
 from dagveil.forecast.answers import DELTA, make_schema
 from dagveil.forecast.explore import EPSILONS, Exploration, load_exploration
 from dagveil.forecast.project import write_project
-from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.local.collector import Refused
 from dagveil.methods.method import METHODS, method_named, method_plugins
 from dagveil.privacy.budget import Budget, Relation
@@ -40,8 +39,7 @@ from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import requests, responses, views
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
-from dagveil.studio.job_runner import JobRunner
-from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobState, JobStore
+from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobRunner, JobState, JobStore
 
 SAMPLE: Final = "asia"
 SAMPLE_ROWS: Final = 10_000
@@ -64,9 +62,9 @@ class StudioService:
         """Show one data set."""
         return self._show(self.folder.table(table))
 
-    def uploaded(self, name: str, ending: str) -> responses.Dataset:
+    def uploaded(self, asked: requests.UploadQuery) -> responses.Dataset:
         """Show a data set that has just come in."""
-        return self.dataset(file_id(name + ending))
+        return self.dataset(file_id(asked.name + asked.ending))
 
     def draft(self, table_id: str, asked: requests.NewDraft) -> responses.Dataset:
         """Write a first schema from the data; what it holds is not shown."""
@@ -75,7 +73,7 @@ class StudioService:
             raise Refused(409, "schema exists", f"{table.schema_path.name} exists; say that it may be replaced")
         self._check_rows(table)
         draft = draft_schema(table.path, asked.name or None)
-        self.folder.write_schema(table, views.write_draft(draft, find_doubts(table.path, draft)))
+        self.folder.write_text(table.schema_path, views.write_draft(draft, find_doubts(table.path, draft)))
         return self.dataset(table_id)
 
     def declare(self, table_id: str, asked: requests.NewSchema) -> responses.Dataset:
@@ -91,14 +89,14 @@ class StudioService:
             text = tomli_w.dumps({"dataset": {**facts, "public": asked.public, **rows}, "columns": columns})
         except TypeError:
             raise Refused(422, "wrong layout", "a list or table in a column holds null; leave it out") from None
-        schema = schema_from_toml(text)
+        kept: dict[str, Any] = {}
         if table.schema is not None:
-            kept = {name: getattr(table.schema, name) for name in KEPT}
-            schema = msgspec.structs.replace(schema, **kept, ignore=table.schema.ignore if asked.ignore is None else ())
+            kept = {name: getattr(table.schema, name) for name in (*KEPT, "ignore")}
         if asked.ignore is not None:
-            schema = msgspec.structs.replace(schema, ignore=tuple(asked.ignore))
+            kept["ignore"] = tuple(asked.ignore)
+        schema = msgspec.structs.replace(schema_from_toml(text), **kept)
         if schema != table.schema:
-            self.folder.write_schema(table, schema_to_toml(schema))
+            self.folder.write_text(table.schema_path, schema_to_toml(schema))
         return self.dataset(table_id)
 
     def schema_text(self, table_id: str) -> bytes:
@@ -113,7 +111,7 @@ class StudioService:
         table = self.folder.table(table_id)
         views.read_schema(text)
         if not views.is_same_text(text, table.schema_bytes()):
-            self.folder.write_schema(table, text)
+            self.folder.write_text(table.schema_path, text)
         return self.dataset(table_id)
 
     def begin(self, asked: requests.NewStart) -> responses.Started:
@@ -132,17 +130,12 @@ class StudioService:
                 raise SchemaError(f"{name}: {error}") from None
         if asked.comma:
             layout = msgspec.structs.replace(layout, decimal=",")
-        schema = make_schema(
-            asked.dataset, columns, unit=asked.unit, rows=asked.rows, fixed=asked.fixed, reviewed=asked.reviewed,
-            person=asked.person, layout=layout,
-        )  # fmt: skip
-        self.folder.write_schema(table, schema_to_toml(schema))
+        facts = {name: getattr(asked, name) for name in ("unit", "rows", "fixed", "reviewed", "person")}
+        schema = make_schema(asked.dataset, columns, layout=layout, **facts)
+        self.folder.write_text(table.schema_path, schema_to_toml(schema))
         if not schema.reviewed:
             return responses.Started(dataset=self.dataset(table.id), page=f"datasets/{table.id}")
-        order = self._order(
-            table, schema, method=START, epsilon=f"{EPSILONS[0]} to {EPSILONS[-1]}", delta=DELTA, redraws=0,
-            noise=requests.Noise.EXACT.value, kind=JobKind.EXPLORATION, epsilons=EPSILONS,
-        )  # fmt: skip
+        order = self._order_exploration(table, schema, EPSILONS, method=START, delta=DELTA)
         return responses.Started(dataset=self.dataset(table.id), page=f"jobs/{self.runner.queue(order).id}")
 
     def header(self, table_id: str) -> tuple[DataFile, tuple[str, ...], FileLayout]:
@@ -161,7 +154,7 @@ class StudioService:
                 csv.write_csv(sample_table(network, SAMPLE_ROWS, np.random.default_rng(1)), file)
         found = self.folder.table(file_id(table))
         if found.state is SchemaState.NONE:
-            self.folder.write_schema(found, schema_to_toml(network_schema(network, SAMPLE_ROWS)))
+            self.folder.write_text(found.schema_path, schema_to_toml(network_schema(network, SAMPLE_ROWS)))
         return self.dataset(found.id)
 
     def leave_project(self, job_id: str, asked: requests.NewProject) -> responses.Project:
@@ -187,24 +180,14 @@ class StudioService:
     def methods(self) -> responses.Methods:
         """List the methods."""
         every = [*METHODS.values(), *(method_named(name) for name in method_plugins().names)]
-        return responses.Methods(
-            methods=[
-                responses.MethodFacts(
-                    name=method.name,
-                    title=method.title,
-                    data=method.data,
-                    cost=method.cost,
-                    releases_evidence=method.release is not None,
-                )
-                for method in every
-                if method.release is not None or method.ask is not None
-            ]
-        )
+        sound = [method for method in every if method.release is not None or method.ask is not None]
+        told = [views.copy_facts(responses.MethodFacts, m, releases_evidence=m.release is not None) for m in sound]
+        return responses.Methods(methods=told)
 
-    def plan(self, table_id: str, method: str, epsilon: str, delta: str, redraws: int) -> responses.PlanFacts:
+    def plan(self, table_id: str, asked: requests.PlanQuery) -> responses.PlanFacts:
         """Tell what a run would ask and take."""
         schema = self.folder.table(table_id).reviewed_schema()
-        return views.forecast_run(schema, method, Budget.of(epsilon, delta), redraws)
+        return views.forecast_run(schema, asked.method, Budget.of(asked.epsilon, asked.delta), asked.redraws)
 
     def start(self, asked: requests.NewJob) -> responses.JobFacts:
         """Check what can be checked without rows, then queue a run."""
@@ -224,16 +207,9 @@ class StudioService:
         price = price_run(budget, accounting.name)
         terms = books_account.Terms.of(Relation(schema.relation), schema.protected)
         books_account.admit(self.books.account(schema.dataset), budget, price, terms, self.books.analyst)
-        order = self._order(
-            table,
-            schema,
-            method=method.name,
-            epsilon=asked.epsilon,
-            delta=asked.delta,
-            redraws=asked.redraws if method.release is not None else 0,
-            noise=asked.noise.value,
-            options=dict(asked.options),
-        )
+        facts = {"epsilon": asked.epsilon, "delta": asked.delta, "options": dict(asked.options)}
+        redraws = asked.redraws if method.release is not None else 0
+        order = self._order(table, schema, method=method.name, redraws=redraws, noise=asked.noise.value, **facts)
         return self._show_job(self.runner.queue(order))
 
     def explore(self, table_id: str, asked: requests.NewExploration) -> responses.JobFacts:
@@ -244,17 +220,8 @@ class StudioService:
             Budget.of(epsilon, asked.delta)
         if schema.nominal_rows is None:
             raise Refused(409, "no nominal rows", "synthetic tables need a public number of rows; declare nominal rows")
-        order = self._order(
-            table,
-            schema,
-            method="explore",
-            epsilon=f"{asked.epsilons[0]} to {asked.epsilons[-1]}" if asked.epsilons[1:] else asked.epsilons[0],
-            delta=asked.delta,
-            redraws=0,
-            noise=requests.Noise.EXACT.value,
-            options={"seconds": asked.seconds},
-            kind=JobKind.EXPLORATION,
-            epsilons=asked.epsilons,
+        order = self._order_exploration(
+            table, schema, asked.epsilons, method="explore", delta=asked.delta, options={"seconds": asked.seconds}
         )
         return self._show_job(self.runner.queue(order))
 
@@ -283,22 +250,15 @@ class StudioService:
         check_search(evidence.method, evidence.schema, asked.settings)
         if asked.knowledge is not None:
             knowledge_from_toml(asked.knowledge).check(tuple(evidence.schema.columns))
-        order = msgspec.structs.replace(
-            job.order,
-            redraws=asked.settings.redraws,
-            kind=JobKind.SEARCH,
-            evidence=job.order.evidence or job.id,
-            settings=asked.settings,
-            knowledge=asked.knowledge,
-        )
+        source = job.order.evidence or job.id
+        searched = {"evidence": source, "settings": asked.settings, "knowledge": asked.knowledge}
+        order = msgspec.structs.replace(job.order, kind=JobKind.SEARCH, redraws=asked.settings.redraws, **searched)
         return self._show_job(self.runner.queue(order))
 
     def evidence(self, job_id: str) -> Path:
         """Return the file of a job's evidence."""
-        job = self._job(job_id)
-        return self._find(
-            job.order.evidence or job.id, "evidence.json", 409, "no evidence", "this job left no evidence"
-        )
+        source = self._job(job_id).order.evidence or job_id
+        return self._find(source, "evidence.json", 409, "no evidence", "this job left no evidence")
 
     def tables(self, job_id: str, first: str = "", second: str = "") -> TableOne | TableEstimate:
         """Return the counts of one or two columns as a job's evidence tells them, or each column by itself. Free."""
@@ -324,9 +284,9 @@ class StudioService:
         """Write the certification pack of a job's result, unsigned, as a zip. Free."""
         return views.zip_certification(self.result(job_id), self.facts(job_id))
 
-    def export(self, job_id: str, to: Format, extend: Extension) -> str:
+    def export(self, job_id: str, asked: requests.ExportQuery) -> str:
         """Write the graph of a job for another program."""
-        return self.result(job_id).graph.export(to, extend)
+        return self.result(job_id).graph.export(asked.to, asked.extend)
 
     def jobs(self) -> responses.Jobs:
         """List all jobs, newest first."""
@@ -345,8 +305,9 @@ class StudioService:
         """Queue a run that stopped after it was charged: it goes on at no further charge, whatever budget is left."""
         job = self._job(job_id)
         if not self._show_job(job).can_finish:
-            why = "only a run that stopped between its first charge and its end is finished"
-            raise Refused(409, "nothing to finish", why)
+            raise Refused(
+                409, "nothing to finish", "only a run that stopped between its first charge and its end is finished"
+            )
         if self.folder.table(job.order.table).reviewed_schema().digest() != job.order.schema_digest:
             raise Refused(409, "schema changed", "a run is finished with the schema that it began with; put that back")
         return self._show_job(self.runner.finish(job))
@@ -360,11 +321,11 @@ class StudioService:
         words = f"this job is {self._job(job_id).state.value} and has no result"
         return self._find(job_id, "result.json", 404, "no result", words)
 
-    def effect(self, job_id: str, cause: str, effect: str, adjust: str = "") -> Effect:
+    def effect(self, job_id: str, asked: requests.EffectQuery) -> Effect:
         """Say what changing one column does to another, from a job's result and evidence: it costs nothing."""
         result, evidence = self.result(job_id), load_evidence(self.evidence(job_id))
-        names = requests.split_names(adjust)
-        return find_effect(result, cause, effect, evidence=evidence, adjust=names or None)
+        names = requests.split_names(asked.adjust) or None
+        return find_effect(result, asked.cause, asked.effect, evidence=evidence, adjust=names)
 
     def group_results(self) -> list[list[responses.JobFacts]]:
         """Return the results that can be compared, newest first, by their columns; each group has at least two."""
@@ -378,13 +339,15 @@ class StudioService:
         """Return the results of the same columns as a job's, itself included; of other data sets too."""
         return next((group for group in self.group_results() if any(one.id == job_id for one in group)), [])
 
-    def compare(self, here: str, there: str) -> responses.ComparisonFacts:
+    def compare(self, asked: requests.ComparisonQuery) -> responses.ComparisonFacts:
         """Put two results side by side."""
-        found = self.compare_results(here, there)
-        groups = ("only_here", "only_there", "turned", "marked")
-        facts: dict[str, Any] = {name: views.show_differences(getattr(found, name)) for name in groups}
+        found = self.compare_results(asked.here, asked.there)
+        facts: dict[str, Any] = {
+            name: msgspec.convert(getattr(found, name), list[responses.Differing], from_attributes=True)
+            for name in ("only_here", "only_there", "turned", "marked")
+        }
         facts |= {"same": found.same, "shd": found.shd, "skeleton_f1": found.skeleton.f1}
-        return responses.ComparisonFacts(here=self.job(here), there=self.job(there), **facts)
+        return responses.ComparisonFacts(here=self.job(asked.here), there=self.job(asked.there), **facts)
 
     def compare_results(self, here: str, there: str) -> Comparison:
         """Compare the graphs of two results."""
@@ -406,6 +369,11 @@ class StudioService:
     def _order(self, table: DataFile, schema: Schema, **asked: Any) -> JobOrder:
         public = {"dataset": schema.dataset, "schema_digest": schema.digest(), **asked}
         return JobOrder(table=table.id, file=table.file, ledger=self.shown, **public)
+
+    def _order_exploration(self, table: DataFile, schema: Schema, epsilons: tuple[str, ...], **asked: Any) -> JobOrder:
+        told = f"{epsilons[0]} to {epsilons[-1]}" if epsilons[1:] else epsilons[0]
+        asked |= {"redraws": 0, "noise": requests.Noise.EXACT.value, "kind": JobKind.EXPLORATION}
+        return self._order(table, schema, epsilon=told, epsilons=epsilons, **asked)
 
     def _job(self, job_id: str) -> Job:
         job = self.store.get(job_id)

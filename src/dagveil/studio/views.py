@@ -19,7 +19,6 @@ from pyarrow import csv
 from dagveil.data.draft import DATES
 from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.errors import DataError, MethodError, SchemaError
-from dagveil.evaluation.comparison import Difference
 from dagveil.evidence.bundle import Evidence
 from dagveil.local.collector import Refused
 from dagveil.methods.method import method_named
@@ -74,7 +73,7 @@ def _nothing(words: str) -> Charge:
 def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> responses.JobFacts:
     """Show a job. `place` is the folder of its files."""
     order = job.order
-    return _copy(
+    return copy_facts(
         responses.JobFacts,
         *(job, order),
         kind=order.kind.value,
@@ -91,7 +90,7 @@ def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> respo
     )
 
 
-def _copy(answer: type[Shown], /, *sources: object, **others: Any) -> Shown:
+def copy_facts(answer: type[Shown], /, *sources: object, **others: Any) -> Shown:
     """Return an answer whose fields are those of the first source that has them, but for the others."""
     names = [name for name in answer.__struct_fields__ if name not in others]
     found = {name: next(getattr(one, name) for one in sources if hasattr(one, name)) for name in names}
@@ -120,7 +119,7 @@ def show_dataset(table: DataFile, account: books.Account | None) -> responses.Da
 
 def show_run(run: RunRecord, job: str | None) -> responses.LedgerEntry:
     """Show a run of the ledger, with the job that made it if it was one of this studio's."""
-    return _copy(
+    return copy_facts(
         responses.LedgerEntry,
         run,
         run=run.id,
@@ -142,15 +141,14 @@ def show_column(name: str, column: msgspec.Struct, declared: bool) -> responses.
 
 def show_account(account: books.Account) -> responses.Account:
     """Show what a data set has spent."""
-    budget = account.budget
-    left = account.left
+    budget, left, spending = account.budget, account.left, account.spending
     return responses.Account(
         budget_epsilon=None if budget is None else round_up(budget.epsilon, 4),
         budget_delta=None if budget is None else round_up(budget.delta, 4),
         spent_epsilon=round_up(account.spent_epsilon, 4),
-        spent_delta=round_up(account.spending.spent.delta, 4),
-        reserved_epsilon=round_up(account.spending.reserved.epsilon, 4),
-        reserved_delta=round_up(account.spending.reserved.delta, 4),
+        spent_delta=round_up(spending.spent.delta, 4),
+        reserved_epsilon=round_up(spending.reserved.epsilon, 4),
+        reserved_delta=round_up(spending.reserved.delta, 4),
         left_epsilon=None if budget is None else "0" if left is None else round_down(left.epsilon, 4),
         left_delta=None if budget is None else "0" if left is None else round_down(left.delta, 4),
         composed=budget is not None and left is not None and left.epsilon > budget.epsilon - account.lifetime_epsilon,
@@ -167,11 +165,6 @@ def describe_releases(run: RunRecord) -> list[str]:
         label if (times := len(list(same))) == 1 else f"{label} ×{times}"
         for label, same in groupby(event.label for event in run.events)
     ]
-
-
-def show_differences(differences: tuple[Difference, ...]) -> list[responses.Differing]:
-    """Show the pairs that two graphs join differently."""
-    return msgspec.convert(differences, list[responses.Differing], from_attributes=True)
 
 
 SHORTEST = 0.01  # seconds below which nobody cares
@@ -210,14 +203,7 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> r
         site = estimate_cost(work_at_site(plan, plan.sites[0], DEFAULT_NOISE), speed)
         steps = (*site.steps[:4], *estimate_cost(work_of_search(plan, redraws), speed).steps[4:])
     stages = [
-        responses.PlannedStage(
-            stage=stage.stage,
-            share=float(stage.share),
-            tables=stage.tables,
-            numbers=stage.cells,
-            noise=stage.noise,
-            why=ask.why,
-        )
+        copy_facts(responses.PlannedStage, stage, ask, share=float(stage.share), numbers=stage.cells)
         for stage, ask in (() if plan is None else zip(forecast_plan(plan), plan.asks, strict=True))
     ]
     shortest = f"under {describe_seconds(SHORTEST)}"
@@ -294,10 +280,8 @@ def write_draft(draft: Schema, doubts: Mapping[str, str]) -> str:
     """Return the text of a draft, with what to look at in its first lines; these hold no cell and no count."""
     text = schema_to_toml(draft)
     header, _, rest = text.partition("\n")
-    looks = [
-        f"# look at {json.dumps(name)}: {_describe(doubt, name in draft.ignore)}" for name, doubt in doubts.items()
-    ]
-    return "\n".join([header, *looks, rest])
+    told = {name: _describe(doubt, name in draft.ignore) for name, doubt in doubts.items()}
+    return "\n".join([header, *(f"# look at {json.dumps(name)}: {words}" for name, words in told.items()), rest])
 
 
 def read_doubts(text: str) -> dict[str, str]:
@@ -334,13 +318,11 @@ def _find_line(text: str, message: str) -> int | None:
             place = _read_header(line)
             if _is_about(message, place) and section is None:
                 section = number
-        elif _is_about(message, place) and (key := _KEY.match(line)) and key[1] in _words(message, place):
-            return number
+        elif _is_about(message, place) and (key := _KEY.match(line)):
+            words = re.split(r"[^A-Za-z_]+", message.removeprefix(".".join(place)))
+            if key[1] in words:
+                return number
     return section
-
-
-def _words(message: str, place: tuple[str, ...]) -> set[str]:
-    return set(re.split(r"[^A-Za-z_]+", message.removeprefix(".".join(place))))
 
 
 def _read_header(line: str) -> tuple[str, ...]:
@@ -381,8 +363,12 @@ def zip_certification(result: Result, facts: DeploymentFacts) -> bytes:
 
 def list_facts(kept: DeploymentFacts) -> dict[str, dict[str, str]]:
     """Return what a form asks: the facts that are needed with their questions, then the others; each with its value."""
-    said = {name: "; ".join(value) if isinstance(value, tuple) else value for name, value in _fields(kept)}
-    return {name: {"ask": NEEDED.get(name, name.replace("_", " ").capitalize()), "said": said[name]} for name in said}
+    found = {}
+    for name in sorted(kept.__struct_fields__, key=lambda name: name not in NEEDED):
+        value = getattr(kept, name)
+        said = "; ".join(value) if isinstance(value, tuple) else value
+        found[name] = {"ask": NEEDED.get(name, name.replace("_", " ").capitalize()), "said": said}
+    return found
 
 
 def read_facts(place: Path) -> DeploymentFacts:
@@ -404,11 +390,6 @@ def write_facts(given: Mapping[str, str]) -> str:
     if missing := facts.missing():
         raise Refused(422, "missing", " ".join(("Not answered yet:", *(NEEDED[name] for name in missing))))
     return tomli_w.dumps(msgspec.to_builtins(facts))
-
-
-def _fields(facts: DeploymentFacts) -> list[tuple[str, str | tuple[str, ...]]]:
-    names = sorted(facts.__struct_fields__, key=lambda name: name not in NEEDED)
-    return [(name, getattr(facts, name)) for name in names]
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:

@@ -26,16 +26,14 @@ from dagveil.privacy.ledger.ledger import Ledger, WatchedLedger
 from dagveil.progress import Cancelled, CancelSignal
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.recovery import save_whole
-from dagveil.runs.result import Result
 from dagveil.runs.run import LEDGER_VARIABLE, knowledge_from_toml
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder
-from dagveil.studio.jobs import RECOVERY, START, Job, JobKind, JobState, JobStore, resolve_run
+from dagveil.studio.jobs import FOUND, RECOVERY, START, Job, JobKind, JobState, JobStore, resolve_run
 from dagveil.studio.responses import WITHHELD
 
 TELL_SECONDS: Final = 0.2  # how often progress is noted, at most
-FOUND: Final = ("result.json", "exploration.json")  # what a job leaves when it is done
 CHANGED: Final = (
     "the schema was changed after this run was asked for; nothing was drawn. Look at the plan and start again"
 )
@@ -47,10 +45,7 @@ class Worker:
 
     def __init__(self, folder: Folder, store: JobStore, job: Job, cancel: CancelSignal) -> None:
         self.folder, self.store, self.job, self.signal = folder, store, job, cancel
-        self._told = 0.0
-        self._stage = ""
-        self._run = job.run
-        self._place = folder.results(job.id)
+        self._told, self._stage, self._run, self._place = 0.0, "", job.run, folder.results(job.id)
 
     def work(self) -> None:
         """Run the job, and note how it ended."""
@@ -79,8 +74,7 @@ class Worker:
         if schema.digest() != order.schema_digest:
             raise DataError(CHANGED)
         if order.kind is JobKind.EXPLORATION:
-            found = self._explore(schema)
-            self._keep("exploration.json", found.save)
+            self._keep("exploration.json", self._explore(schema).save)
             return
         books = WatchedLedger(Ledger.open(os.environ[LEDGER_VARIABLE]), self.signal, self._note_run)
         try:
@@ -111,25 +105,17 @@ class Worker:
         recovery = self._place / RECOVERY
         if self._run is not None and not recovery.exists():
             raise DataError(GONE)  # a run that was charged before must find what it released
-        run: dict[str, Any] = {
-            "method": order.method,
-            "options": order.options,
-            "ledger": books,
-            "noise": order.noise,
-            "recovery": recovery,
-            "progress": self._report,
-        }
+        run: dict[str, Any] = {name: getattr(order, name) for name in ("method", "options", "noise")}
+        run |= {"ledger": books, "recovery": recovery, "progress": self._report}
         if method_named(order.method).release is None:
-            result: Result = discover(*asked, **run)
-            self._keep("result.json", result.save)
+            self._keep("result.json", discover(*asked, **run).save)
             return
         evidence = measure_source(*asked, redraws=order.redraws, **run)
         self._keep("evidence.json", evidence.save)
         self._search(evidence, settings)
 
     def _search(self, evidence: Evidence, settings: SearchSettings, knowledge: Knowledge | None = None) -> None:
-        result = search_evidence(evidence, settings, knowledge=knowledge, progress=self._report)
-        self._keep("result.json", result.save)
+        self._keep("result.json", search_evidence(evidence, settings, knowledge=knowledge, progress=self._report).save)
 
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
         """Write a file in one step and durably, and then let go of what it recovers: what has its name is whole."""
