@@ -269,6 +269,13 @@ def _describe_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Sess
         for entry in study.methods
         if entry.repetitions is not None and entry.repetitions < study.repetitions
     ]
+    if study.answered_by:
+        notes.append(f"Means are over the samples on which {study.answered_by} has an answer.")
+    notes += [
+        f"{data.title}: {data.repetitions} repetitions."
+        for data in study.data_sets
+        if data.repetitions is not None and data.repetitions < study.repetitions
+    ]
     notes += _describe_missing(spots, study.task.axis)
     notes += dict.fromkeys(f"Published under {p.metric.title!r}: {p.source}." for p in study.published)
     return [*lines, *(["\n".join(f"- {note}" for note in notes)] if notes else [])]

@@ -24,12 +24,17 @@ from dagveil.privacy.receipt import Calibration
 from dagveil_bench.custodians import count_sites
 from dagveil_bench.drawn_tables import KINDS as DRAWN
 from dagveil_bench.exact_searches import EXACT_SEARCHES, read_exact_settings
+from dagveil_bench.hidden_causes import CLASS, PEER, PRIVATE, read_hidden
 from dagveil_bench.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
 from dagveil_bench.local_aware import View, read_reports
 from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
+from dagveil_bench.peers import read_seconds
+from dagveil_bench.persons import UNITS, WAYS
+from dagveil_bench.shifted_sites import ALIKE, WITH_SITE, read_shifted
 from dagveil_bench.studies.datasets import check_data_source
 from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Miniature, Printed, Role, Study
+from dagveil_bench.synthesis import AIM, FRESH_ROWS, OURS, TRUE_ROWS
 
 _ENUMS: Final[Mapping[str, type[enum.Enum]]] = {
     "metrics": Metric,
@@ -132,6 +137,9 @@ def check_study(study: Study) -> None:
     if study.champion:
         with _placed("champion"):
             _check_known("method", study.champion, [e.title for e in study.methods if e.role is Role.CONTENDER])
+    if study.answered_by:
+        with _placed("answered_by"):
+            _check_known("method", study.answered_by, entries)
     for label in study.quick.data:
         with _placed("quick"):
             _check_known("data", label, titles)
@@ -237,7 +245,22 @@ _SOURCES: Final[Mapping[Task, Callable[[str], object]]] = {
     Task.LOCAL: check_local_source,
     Task.SITES: load_network,
     Task.REPORTS: read_reports,
+    Task.SHIFTED_SITES: read_shifted,
+    Task.PERSONS: load_network,
+    Task.MEMBERSHIP: load_network,
+    Task.SYNTHESIS: load_network,
+    Task.HIDDEN_CAUSES: read_hidden,
 }
+# what a method of these tasks is, and all that there are
+_CHOICES: Final[Mapping[Task, tuple[str, tuple[str, ...]]]] = {
+    Task.REPORTS: ("view", tuple(view.value for view in View)),
+    Task.SHIFTED_SITES: ("way", (ALIKE, WITH_SITE)),
+    Task.PERSONS: ("way", WAYS),
+    Task.MEMBERSHIP: ("unit", tuple(UNITS)),
+    Task.SYNTHESIS: ("source of rows", (TRUE_ROWS, FRESH_ROWS, OURS, AIM)),
+    Task.HIDDEN_CAUSES: ("program", (PRIVATE, CLASS, PEER)),
+}
+_WITHOUT_NOISE: Final = (TRUE_ROWS, FRESH_ROWS, PEER)
 
 
 def check_source_of(task: Task, source: str) -> None:
@@ -257,10 +280,6 @@ def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None
         case Task.SITES:
             count_sites(entry.method)
             _refuse_choices(entry, "a number of sites")
-        case Task.REPORTS:
-            if entry.method not in [view.value for view in View]:
-                raise MethodError(f"no view is called {entry.method!r}; choose aware or blind")
-            _refuse_choices(entry, "a view")
         case Task.LOCAL:
             _refuse_settings(entry, "an algorithm")
             if entry.calibration is not Calibration.SOUND:
@@ -268,6 +287,16 @@ def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None
             check_algorithm(
                 entry.method, [read_source(d.source) for d in data if not entry.data or d.title in entry.data]
             )
+        case _:
+            what, known = _CHOICES[task]
+            if entry.method not in known:
+                raise MethodError(f"no {what} is called {entry.method!r}; choose {' or '.join(known)}")
+            if entry.method in _WITHOUT_NOISE and entry.role is not Role.CEILING:
+                raise MethodError(f'role: {entry.method} has no budget; write role = "ceiling"')
+            if entry.method in (AIM, PEER):
+                read_seconds(entry.settings)
+            elif entry.method not in _WITHOUT_NOISE:
+                _refuse_choices(entry, f"a {what}")
 
 
 def check_budgets_of(task: Task, budgets: tuple[float, ...]) -> None:
