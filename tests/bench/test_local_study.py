@@ -17,8 +17,14 @@ from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench import local_data, local_pairs
 from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records, search_named
-from dagveil_bench.local_data import load_study_data, real_sachs
-from dagveil_bench.local_pairs import SOURCES, load_pairs, published_number, published_weight
+from dagveil_bench.local_data import (
+    SOURCES,
+    load_pairs,
+    load_study_data,
+    published_number,
+    published_weight,
+    real_sachs,
+)
 from dagveil_bench.local_source import Mechanism, count_wrong_edges, draw_updated, make_channel, read_source
 
 

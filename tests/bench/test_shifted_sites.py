@@ -9,7 +9,7 @@ from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.examples.networks import load_network
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.shifted_sites import ALIKE, WITH_SITE, measure_shifted, read_shifted, search_shifted
+from dagveil_bench.custodians import ALIKE, WITH_SITE, measure_shifted, read_shifted, search_shifted
 from dagveil_bench.studies.metrics import Metric
 
 

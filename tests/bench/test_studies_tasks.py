@@ -19,7 +19,7 @@ from dagveil.privacy.budget import Budget
 from dagveil_bench import local_data
 from dagveil_bench.levels import LEVEL, TESTS, Design, draw_design
 from dagveil_bench.local_algorithms import Records
-from dagveil_bench.local_pairs import load_pairs
+from dagveil_bench.local_data import load_pairs
 from dagveil_bench.local_source import (
     Mechanism,
     load_records,

@@ -24,11 +24,10 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.peers import finish_within, import_peer
+from dagveil_bench.peers import finish_within, import_peer, read_ends
 
 ALPHA: Final = 0.01
 PRIVATE, CLASS, PEER = "PAG", "CPDAG read as a PAG", "FCI"
-_MARKS: Final = {-1: Mark.TAIL, 1: Mark.ARROW, 2: Mark.CIRCLE}
 
 
 def project_dag(dag: Dag, hidden: Collection[str]) -> MixedGraph:
@@ -137,8 +136,4 @@ def _search_peer(names: tuple[str, ...], rows: NDArray[Any], seconds: float) -> 
     found = finish_within(
         seconds, lambda: fci(rows.astype(np.int64), "chisq", ALPHA, verbose=False, show_progress=False)[0].graph
     )
-    if found is None:
-        return None
-    joined = [(i, j) for i, j in combinations(range(len(names)), 2) if found[i, j]]
-    edges = (Edge(names[i], names[j], _MARKS[int(found[i, j])], _MARKS[int(found[j, i])]) for i, j in joined)
-    return MixedGraph(names, frozenset(edges))
+    return None if found is None else MixedGraph(names, read_ends(names, found))

@@ -85,7 +85,7 @@ def design_schema(n_rows: int) -> Schema:
     return Schema(dataset="level-study", reviewed=True, public=True, nominal_rows=n_rows, columns={**causes, **effects})
 
 
-class _Unrecorded:
+class Unrecorded:
     """Stands for the ledger: these rows are made up."""
 
     def record(self, event: Event) -> None:
@@ -101,7 +101,7 @@ def _open(
 ) -> Curator:
     table = MemoryTable.from_source(dict(columns), schema)
     noise = noise_source(NoiseKind.SEEDED, seed=int(rng.integers(2**62)))
-    return Curator(table, Relation(schema.relation), choose(budget, schema), _Unrecorded(), noise)
+    return Curator(table, Relation(schema.relation), choose(budget, schema), Unrecorded(), noise)
 
 
 def _ask_kernel(settings: pcd.PcdSettings) -> Test:

@@ -29,8 +29,16 @@ from dagveil.local.law import update_reports
 from dagveil.local.reports import Reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.local_algorithms import COMPARISONS, Records, search_named
-from dagveil_bench.local_data import DATA_SETS, SEED, StudyData, check_installed, load_study_data
-from dagveil_bench.local_pairs import PAIR_SETS, CausePair, load_pairs
+from dagveil_bench.local_data import (
+    DATA_SETS,
+    PAIR_SETS,
+    SEED,
+    CausePair,
+    StudyData,
+    check_installed,
+    load_pairs,
+    load_study_data,
+)
 
 
 def count_wrong_edges(found: MixedGraph, truth: Dag) -> int:

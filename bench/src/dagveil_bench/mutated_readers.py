@@ -49,8 +49,7 @@ from dagveil.runs.result import load_result
 from dagveil.runs.run import load_knowledge
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.mutated import ChargedError, Reader
-from dagveil_bench.mutations import Mutation, mutate_bytes, mutate_json, mutate_lines, mutate_toml
+from dagveil_bench.mutated import ChargedError, Mutation, Reader, mutate_bytes, mutate_json, mutate_lines, mutate_toml
 from dagveil_bench.studies.reading import load_study, shipped_studies
 
 ROWS: Final = 60

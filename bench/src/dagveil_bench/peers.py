@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from io import StringIO
+from itertools import combinations
 from types import FrameType
 from typing import Any, TypeVar
 
 from dagveil.errors import MethodError, MissingExtraError
+from dagveil.graphs.pag import Edge, Mark
 
 Product = TypeVar("Product")
 
@@ -43,6 +45,13 @@ def keep_quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+def read_ends(names: Sequence[str], ends: Any) -> frozenset[Edge]:
+    """Return the edges whose ends causal-learn writes as numbers."""
+    marks = {-1: Mark.TAIL, 1: Mark.ARROW, 2: Mark.CIRCLE}
+    joined = [(i, j) for i, j in combinations(range(len(names)), 2) if ends[i, j] and ends[j, i]]
+    return frozenset(Edge(names[i], names[j], marks[int(ends[i, j])], marks[int(ends[j, i])]) for i, j in joined)
 
 
 def read_seconds(settings: Mapping[str, object]) -> float:

@@ -24,9 +24,10 @@ from dagveil.data.table import Table
 from dagveil.examples.networks import Network, network_schema, sample_table
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.budget import Budget, Relation
-from dagveil.privacy.events import Event, GaussianFilter
+from dagveil.privacy.events import GaussianFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.runs.discovery import discover
+from dagveil_bench.levels import Unrecorded
 
 MOST_RECORDS = 50
 ALIKE = 0.7  # probability that a record repeats the first one of its person
@@ -97,11 +98,6 @@ class _Silent:
         return np.zeros(size, dtype=np.int64)
 
 
-class _Unrecorded:
-    def record(self, event: Event) -> None:
-        """Forget the event: these rows are made up."""
-
-
 def attack(network: Network, unit: str, persons: int, budget: Budget, seed: int, noise_seeds: range) -> float:
     """Tell from margins and all pairs whether a person with 50 equal records is in a table of so many persons.
 
@@ -127,7 +123,7 @@ def attack(network: Network, unit: str, persons: int, budget: Budget, seed: int,
 
 
 def _release(table: Table, schema: Schema, budget: Budget, noise: Any) -> tuple[Any, Any]:
-    curator = Curator(table, Relation.ADD_REMOVE, GaussianFilter(budget), _Unrecorded(), noise)
+    curator = Curator(table, Relation.ADD_REMOVE, GaussianFilter(budget), Unrecorded(), noise)
     half = Fraction(1, 2)
     margins = curator.margins(list(schema.columns), half, "margins")
     pairs = curator.interactions(list(combinations(schema.columns, 2)), half, "pairs")

@@ -25,10 +25,9 @@ from dagveil_bench.commands.group import (
 )
 from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
 from dagveil_bench.effects import Case as EffectCase
-from dagveil_bench.effects_page import effects_page
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
-from dagveil_bench.real_effects import REAL
+from dagveil_bench.real_effects import REAL, effects_page
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
 from dagveil_bench.trust_page import trust_page
 from dagveil_bench.trust_tables import TABLES, TrustTable, load_table, read_table

@@ -10,7 +10,7 @@ import msgspec
 
 from dagveil.errors import MethodError
 from dagveil.privacy.receipt import Calibration
-from dagveil_bench.local_pairs import PAIR_SETS
+from dagveil_bench.local_data import PAIR_SETS
 from dagveil_bench.studies.metrics import Task
 from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Role, Study
 

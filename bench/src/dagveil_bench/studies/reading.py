@@ -21,7 +21,7 @@ from dagveil.examples.networks import load_network
 from dagveil.methods.method import method_named
 from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
-from dagveil_bench.custodians import count_sites
+from dagveil_bench.custodians import ALIKE, WITH_SITE, count_sites, read_shifted
 from dagveil_bench.drawn_tables import KINDS as DRAWN
 from dagveil_bench.exact_searches import EXACT_SEARCHES, read_exact_settings
 from dagveil_bench.hidden_causes import CLASS, PEER, PRIVATE, read_hidden
@@ -30,7 +30,6 @@ from dagveil_bench.local_aware import View, read_reports
 from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
 from dagveil_bench.peers import read_seconds
 from dagveil_bench.persons import UNITS, WAYS
-from dagveil_bench.shifted_sites import ALIKE, WITH_SITE, read_shifted
 from dagveil_bench.studies.datasets import check_data_source
 from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Miniature, Printed, Role, Study

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagveil.evaluation.comparison import mark_f1, skeleton_f1
-from dagveil.examples.networks import load_network, network_schema, sample_codes, sample_table
+from dagveil.examples.networks import Network, load_network, network_schema, sample_codes, sample_table
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.pag import MixedGraph
 from dagveil.methods.method import method_named
@@ -22,7 +22,7 @@ from dagveil.privacy.receipt import Calibration, bound_advantage
 from dagveil.runs.discovery import discover
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.custodians import count_sites, measure_sites
+from dagveil_bench.custodians import count_sites, measure_shifted, measure_sites, read_shifted, search_shifted
 from dagveil_bench.drawn_tables import draw_table
 from dagveil_bench.exact_searches import EXACT_SEARCHES, search_exactly
 from dagveil_bench.hidden_causes import HiddenSample
@@ -31,7 +31,6 @@ from dagveil_bench.local_aware import View, find_pairs, open_reports, read_repor
 from dagveil_bench.local_source import count_wrong_edges, load_records, randomise, read_source, search_reports
 from dagveil_bench.peers import read_seconds
 from dagveil_bench.persons import TRIALS, UNITS, attack, draw_visits, search_visits
-from dagveil_bench.shifted_sites import measure_shifted, read_shifted, search_shifted
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.jobs import COIN, COMPLETE, Job
 from dagveil_bench.studies.machine import read_peak, reset_peak
@@ -140,9 +139,8 @@ def _search(job: Job) -> Mapping[Metric, float]:
 
 def _share(job: Job) -> Mapping[Metric, float]:
     network = load_network(job.source)
-    dag = network.dag()
     if job.role is Role.FLOOR:
-        return score_graph(_floor(job, dag), dag)
+        return _score_floor(job, network)
     codes = sample_codes(network, job.n_rows, np.random.default_rng(job.sample_seed))
     schema, (count, rounds) = network_schema(network, job.n_rows), count_sites(job.method)
 
@@ -151,29 +149,31 @@ def _share(job: Job) -> Mapping[Metric, float]:
         return search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag
 
     found, costs = _weigh(work)
-    return {**score_graph(found, dag), **costs}
+    return {**score_graph(found, network.dag()), **costs}
+
+
+def _score_floor(job: Job, network: Network) -> Mapping[Metric, float]:
+    return score_graph(_floor(job, network.dag()), network.dag())
 
 
 def _shift(job: Job) -> Mapping[Metric, float]:
     network, changed = read_shifted(job.source)
-    dag = network.dag()
     if job.role is Role.FLOOR:
-        return score_graph(_floor(job, dag), dag)
+        return _score_floor(job, network)
     released, nodes = measure_shifted(network, changed, job.n_rows, job.epsilon, job.delta, job.plain_seed)
     (found, told), costs = _weigh(lambda: search_shifted(job.method, released, nodes))
-    return {**score_graph(found, dag), **told, **costs}
+    return {**score_graph(found, network.dag()), **told, **costs}
 
 
 def _protect(job: Job) -> Mapping[Metric, float]:
     network = load_network(job.source)
-    dag = network.dag()
     if job.role is Role.FLOOR:
-        return score_graph(_floor(job, dag), dag)
+        return _score_floor(job, network)
     visits = draw_visits(network, job.n_rows, np.random.default_rng([job.n_rows, job.plain_seed]))
     found, costs = _weigh(
         lambda: search_visits(network, visits, job.method, job.n_rows, job.epsilon, job.delta, job.plain_seed)
     )
-    return {**score_graph(found, dag), **costs}
+    return {**score_graph(found, network.dag()), **costs}
 
 
 def _attack(job: Job) -> Mapping[Metric, float]:
