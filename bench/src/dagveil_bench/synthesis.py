@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.noise.kind import NoiseKind
@@ -19,8 +18,6 @@ from dagveil_bench.peers import finish_within, import_peer
 
 OURS, AIM = "dagveil", "AIM"
 TRUE_ROWS, FRESH_ROWS = "the true rows", "fresh rows"  # fresh ones are of the same network, and differ by chance alone
-
-Codes = NDArray[np.int64]
 
 
 def draw_rows(
@@ -49,29 +46,15 @@ def _draw_with_aim(table: pa.Table, epsilon: float, delta: float, seed: int, sec
 
 def margin_errors(one: pa.Table, other: pa.Table, schema: Schema) -> tuple[float, float, float]:
     """Return the mean total variation distance of all margins of one, two and three columns."""
-    first, second = (_encode(table, schema) for table in (one, other))
-    sizes = [column.n_levels for column in schema.columns.values()]
+    tables = [MemoryTable.from_source(rows, schema) for rows in (one, other)]
     found = []
     for order in (1, 2, 3):
-        distances = [
-            float(np.abs(_law(first, sizes, chosen) - _law(second, sizes, chosen)).sum()) / 2.0
-            for chosen in combinations(range(len(sizes)), order)
-        ]
+        distances = []
+        for chosen in combinations(schema.columns, order):
+            first, second = (table.counts(chosen).ravel() / table.n_rows for table in tables)
+            distances.append(float(np.abs(first - second).sum()) / 2.0)
         found.append(float(np.mean(distances)))
     return found[0], found[1], found[2]
-
-
-def _encode(table: pa.Table, schema: Schema) -> list[Codes]:
-    place = {name: {label: code for code, label in enumerate(column.labels)} for name, column in schema.columns.items()}
-    return [np.array([place[name][value] for value in table[name].to_pylist()]) for name in schema.columns]
-
-
-def _law(codes: Sequence[Codes], sizes: Sequence[int], chosen: tuple[int, ...]) -> NDArray[np.float64]:
-    cell, cells = np.zeros(len(codes[0]), dtype=np.int64), 1
-    for column in chosen:
-        cell = cell * sizes[column] + codes[column]
-        cells *= sizes[column]
-    return np.bincount(cell, minlength=cells) / len(cell)
 
 
 def plain_pc(table: pa.Table, schema: Schema) -> Cpdag:

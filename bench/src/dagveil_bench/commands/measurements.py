@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -132,30 +133,19 @@ def _open_own(path: str, schema_path: str, accept_no_guarantee: bool) -> TrustTa
 @page_command("Compare effects from private evidence with exact do-laws.", lines=True)
 @list_option("--networks", EFFECT_NETWORKS, KNOWN, "Networks of levels.")
 @click.option("--pairs", type=click.IntRange(1), default=8, help="Pairs of a cause and an effect in each network.")
-@click.option("--runs", type=click.IntRange(1), default=20, help="Repetitions with the true graph.")
+@click.option("--runs", "repetitions", type=click.IntRange(1), default=20, help="Repetitions with the true graph.")
 @click.option("--unknown", type=click.IntRange(0), default=3, help="Repetitions with the graph of the evidence.")
 @click.option("--rows", type=click.IntRange(1), default=100_000, help="Rows of each sample.")
 @epsilon_option
 @click.option("--redraws", type=click.IntRange(1), default=20, help="Redraws of graph and effect.")
 @list_option("--real", REAL, names(REAL), "Tables of packages; none if it is empty.")
-def effects(
-    networks: list[str],
-    pairs: int,
-    runs: int,
-    unknown: int,
-    rows: int,
-    epsilon: float,
-    redraws: int,
-    real: list[str],
-    progress: Progress,
-) -> str:
+def effects(real: list[str], progress: Progress, **case: Any) -> str:
     """Compare effects from private evidence with exact do-laws of known networks: error, coverage and width.
 
     Also linear Gaussian networks, NSW with controls from the CPS (package causaldata), tables of ACIC 2016 (package
     causallib), and rivals' widths by formula.
     """
-    case = EffectCase(networks, pairs, runs, unknown, rows, epsilon, redraws)
-    return effects_page(case, real, command_line(), progress)
+    return effects_page(EffectCase(**case), real, command_line(), progress)
 
 
 @page_command("Hold probabilities of edges and arrows against known graphs.")

@@ -102,7 +102,9 @@ def check_study(study: Study) -> None:
     entries = [entry.title for entry in study.methods]
     if not data or not study.methods:
         raise _mistake("data" if not data else "methods", "is empty; name at least one")
-    _check_unique("data", titles)
+    for i, label in enumerate(titles):
+        if label in titles[:i]:
+            raise _called_alike("data", i, label, titles.index(label))
     _check_methods(study)
     _check_finite("budgets", study.budgets)
     _check_once("budgets", study.budgets)
@@ -133,18 +135,16 @@ def check_study(study: Study) -> None:
                 if len(values) != printed.size:
                     counts = f"{len(printed.budgets)} budgets and {len(printed.rows)} numbers of rows"
                     raise MethodError(f"values.{label} has {len(values)} figures for {counts}")
-    if study.champion:
-        with _placed("champion"):
-            _check_known("method", study.champion, [e.title for e in study.methods if e.role is Role.CONTENDER])
-    if study.answered_by:
-        with _placed("answered_by"):
-            _check_known("method", study.answered_by, entries)
-    for label in study.quick.data:
-        with _placed("quick"):
-            _check_known("data", label, titles)
-    for label in study.quick.methods:
-        with _placed("quick"):
-            _check_known("methods", label, entries)
+    contenders = [entry.title for entry in study.methods if entry.role is Role.CONTENDER]
+    for place, key, labels, known in (
+        ("champion", "method", [study.champion] if study.champion else [], contenders),
+        ("answered_by", "method", [study.answered_by] if study.answered_by else [], entries),
+        ("quick", "data", study.quick.data, titles),
+        ("quick", "methods", study.quick.methods, entries),
+    ):
+        with _placed(place):
+            for label in labels:
+                _check_known(key, label, known)
 
 
 def _check_entry(entry: Entry, task: Task, data: tuple[DataSet, ...]) -> None:
@@ -167,12 +167,6 @@ def _check_entry(entry: Entry, task: Task, data: tuple[DataSet, ...]) -> None:
 def _check_known(place: str, label: str, known: list[str]) -> None:
     if label not in known:
         raise MethodError(f"{place}: nothing is called {label!r}; there are: {'; '.join(known)}")
-
-
-def _check_unique(place: str, labels: list[str]) -> None:
-    for i, label in enumerate(labels):
-        if label in labels[:i]:
-            raise _called_alike(place, i, label, labels.index(label))
 
 
 def _check_methods(study: Study) -> None:
@@ -271,11 +265,30 @@ def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None
     """Refuse a method, test or algorithm that runs of this task do not know, or settings that it does not have."""
     match task:
         case Task.GRAPH if entry.method in EXACT_SEARCHES:
-            _check_exact(entry, data)
+            if entry.role is not Role.CEILING:
+                raise MethodError('role: a search without privacy has no budget; write role = "ceiling"')
+            read_exact_settings(entry.settings)
+            for item in data:
+                if (not entry.data or item.title in entry.data) and item.source.split()[0] not in DRAWN:
+                    raise MethodError(
+                        f"{entry.method} searches rows of other kinds than {item.source!r}; name its data"
+                    )
         case Task.GRAPH:
-            _check_settings(entry)
+            method, settings = method_named(entry.method), dict(entry.settings)
+            if entry.budget_setting is not None:
+                if entry.budget_setting in settings:
+                    raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
+                settings[entry.budget_setting] = 1.0
+            settings |= {name: values[0] for name, values in entry.settings_at.items() if values}
+            read_settings(method, entry.calibration, settings)
         case Task.INDEPENDENCE:
-            _check_test(entry)
+            if entry.method not in TESTS:
+                raise MethodError(f"no test is called {entry.method!r}; choose one of {'; '.join(TESTS)}")
+            _refuse_settings(entry, "a test")
+            if entry.method in EXACT_TESTS and entry.role is not Role.CEILING:
+                raise MethodError('role: an exact test has no budget; write role = "ceiling"')
+            if entry.method.startswith(PUBLISHED) is not (entry.calibration is Calibration.PAPER):
+                raise MethodError(f'calibration: "paper" is for tests called {PUBLISHED!r}, and for no others')
         case Task.SITES:
             count_sites(entry.method)
             _refuse_choices(entry, "a number of sites")
@@ -313,36 +326,6 @@ def check_metrics_of(task: Task, metrics: Iterable[Metric]) -> None:
             raise MethodError(f"runs of the task {task.value} have no {metric.value}; choose from {listed}")
 
 
-def _check_exact(entry: Entry, data: tuple[DataSet, ...]) -> None:
-    if entry.role is not Role.CEILING:
-        raise MethodError('role: a search without privacy has no budget; write role = "ceiling"')
-    read_exact_settings(entry.settings)
-    for item in data:
-        if (not entry.data or item.title in entry.data) and item.source.split()[0] not in DRAWN:
-            raise MethodError(f"{entry.method} searches rows of other kinds than {item.source!r}; name its data")
-
-
-def _check_settings(entry: Entry) -> None:
-    method = method_named(entry.method)
-    settings = dict(entry.settings)
-    if entry.budget_setting is not None:
-        if entry.budget_setting in settings:
-            raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
-        settings[entry.budget_setting] = 1.0
-    settings |= {name: values[0] for name, values in entry.settings_at.items() if values}
-    read_settings(method, entry.calibration, settings)
-
-
-def _check_test(entry: Entry) -> None:
-    if entry.method not in TESTS:
-        raise MethodError(f"no test is called {entry.method!r}; choose one of {'; '.join(TESTS)}")
-    _refuse_settings(entry, "a test")
-    if entry.method in EXACT_TESTS and entry.role is not Role.CEILING:
-        raise MethodError('role: an exact test has no budget; write role = "ceiling"')
-    if entry.method.startswith(PUBLISHED) is not (entry.calibration is Calibration.PAPER):
-        raise MethodError(f'calibration: "paper" is for tests called {PUBLISHED!r}, and for no others')
-
-
 def _refuse_choices(entry: Entry, what: str) -> None:
     _refuse_settings(entry, what)
     if entry.calibration is not Calibration.SOUND or entry.role is Role.CEILING:
@@ -350,14 +333,8 @@ def _refuse_choices(entry: Entry, what: str) -> None:
 
 
 def _refuse_settings(entry: Entry, what: str) -> None:
-    given = {
-        "settings": entry.settings,
-        "budget_setting": entry.budget_setting,
-        "settings_at": entry.settings_at,
-        "variant": entry.variant,
-    }
-    for name, value in given.items():
-        if value:
+    for name in ("settings", "budget_setting", "settings_at", "variant"):
+        if getattr(entry, name):
             raise MethodError(f"{name}: {what} has none; leave it out")
 
 
