@@ -94,7 +94,12 @@ def run_mutations(
         for (name, number), found in WorkerPool[tuple[str, int], tuple[str, str]](work, 1, seconds).do(jobs):
             if number % 50 == 0:
                 progress("mutated inputs", number, count)
-            outcome, where = _name_loss(found, seconds) if isinstance(found, Lost) else found
+            if not isinstance(found, Lost):
+                outcome, where = found
+            elif found.exit_code is None:
+                outcome, where = HUNG, f"more than {seconds:g} seconds"
+            else:
+                outcome, where = CRASHED, f"exit code {found.exit_code}"
             new = outcome in FAILURES and (name, outcome, where) not in tally.failures
             tally.note(name, number, outcome, where)
             if new and keep is not None:
@@ -118,12 +123,6 @@ def write_tally(tally: Tally, command: str) -> str:
         failed = [(*key, times, first) for key, (first, times) in sorted(tally.failures.items())]
         parts.append(write_table(("reader", "what", "where", "times", "first input"), failed))
     return "\n\n".join(parts)
-
-
-def _name_loss(lost: Lost, seconds: float) -> tuple[str, str]:
-    if lost.exit_code is None:
-        return HUNG, f"more than {seconds:g} seconds"
-    return CRASHED, f"exit code {lost.exit_code}"
 
 
 def _read_mutated(

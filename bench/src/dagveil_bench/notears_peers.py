@@ -11,10 +11,11 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import product, repeat
+from itertools import chain, product, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,11 +170,14 @@ def compare(
     # a single number never ends, so the cases decide
     counted = zip(cases, counts, strict=not isinstance(runs, int))
     jobs = [(case, run, limit, measures) for case, count in counted for run in range(seed, seed + count)]
-    if workers == 1:
-        return _gather(map(_fit_sample, jobs), told)
     # spawned, because programs with threads of their own do not survive a fork
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return _gather(pool.map(_fit_sample, jobs), told)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) if workers > 1 else None
+    fits = []
+    with pool or nullcontext():
+        for fit in chain.from_iterable((pool.map if pool else map)(_fit_sample, jobs)):
+            fits.append(fit)
+            told(fit)
+    return fits
 
 
 def check_peer() -> None:
@@ -181,15 +185,6 @@ def check_peer() -> None:
     missing = [name for name, module in (("gcastle", "castle"), ("torch", "torch")) if find_spec(module) is None]
     if missing:
         raise MissingExtraError(f"the comparison needs {' and '.join(missing)}, which no extra brings: {NEXT_STEP}")
-
-
-def _gather(samples: Iterable[list[Fit]], told: Callable[[Fit], None]) -> list[Fit]:
-    fits: list[Fit] = []
-    for sample in samples:
-        for fit in sample:
-            fits.append(fit)
-            told(fit)
-    return fits
 
 
 def _fit_sample(job: tuple[Case, int, float, tuple[Acyclicity, ...]]) -> list[Fit]:
