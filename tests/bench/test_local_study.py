@@ -15,7 +15,7 @@ from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil_bench import local_data, local_pairs
+from dagveil_bench import local_data
 from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records, search_named
 from dagveil_bench.local_data import (
     SOURCES,
@@ -152,7 +152,7 @@ def test_pairs_have_published_weights(tmp_path: Path, monkeypatch: pytest.Monkey
     folder.mkdir(parents=True)
     column = " ".join(str(value) for value in range(200))
     (folder / "Tuebingen_pairs.csv").write_text(f"SampleID,A,B\npair1,{column},{column}\n")
-    monkeypatch.setattr(local_pairs, "folder_of", lambda package: tmp_path)
+    monkeypatch.setattr(local_data, "folder_of", lambda package: tmp_path)
     (pair,) = load_pairs("pairs", most_rows=50, most_bins=10)
     assert (pair.levels, pair.codes.shape, pair.weight) == ((5, 5), (50, 2), pytest.approx(1 / 6))
     with pytest.raises(MethodError, match="no set of pairs"):

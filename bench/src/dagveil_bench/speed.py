@@ -72,9 +72,11 @@ def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] =
         rows = CASES[name]
         codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
         runs = {program: prepare(name, codes) for program, prepare in programs.items()}
-        best = _best_in_turn(
-            runs, tries, lambda done, first=i * ROUNDS: told("timing", first + done, len(cases) * ROUNDS)
-        )
+
+        def tell(done: int, first: int = i * ROUNDS) -> None:
+            told("timing", first + done, len(cases) * ROUNDS)
+
+        best = _best_in_turn(runs, tries, tell)
         timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
     return timings
 
