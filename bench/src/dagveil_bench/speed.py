@@ -125,7 +125,7 @@ def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
 
 
 def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable[[], object]:
-    schema = network_schema(load_network(name), CASES[name])
+    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
     settings = SearchSettings(redraws=0)
     return lambda: discover(
         MemoryTable.from_codes(codes, schema), schema, epsilon, 1e-6, settings=settings, noise=noise, ledger=None
@@ -133,7 +133,7 @@ def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable
 
 
 def _exact_pc(name: str, codes: Codes) -> Callable[[], object]:
-    schema = network_schema(load_network(name), CASES[name])
+    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
 
     def run() -> object:
         table = MemoryTable.from_codes(codes, schema)
