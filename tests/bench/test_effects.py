@@ -12,7 +12,7 @@ from dagveil.examples.networks import Network, load_network
 from dagveil.graphs.cpdag import Dag
 from dagveil_bench import real_effects
 from dagveil_bench.effects import Case, choose_pairs, do_law, exact_answer, rival_widths, run_tables
-from dagveil_bench.effects_page import effects_page
+from dagveil_bench.real_effects import effects_page
 
 
 def do_by_summing(network: Network, cause: str, effect: str) -> np.ndarray:

@@ -15,7 +15,7 @@ from dagveil_bench.bayesian_scores import BdeuScore, BgeScore, bge_of_rows
 from dagveil_bench.custodians import count_sites
 from dagveil_bench.exact_searches import chi_square
 from dagveil_bench.levels import draw_design
-from dagveil_bench.mutations import mutate_bytes, mutate_json
+from dagveil_bench.mutated import mutate_bytes, mutate_json
 from dagveil_bench.nonlinear import nonlinear_dag, sample_nonlinear
 from dagveil_bench.notears_peers import Case, Error, Shape, count_differences, draw_weights, rate_arrows
 from dagveil_bench.speed import describe_ratio

@@ -15,10 +15,16 @@ from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.graphs.cpdag import Dag
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil_bench import local_data, local_pairs
+from dagveil_bench import local_data
 from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records, search_named
-from dagveil_bench.local_data import load_study_data, real_sachs
-from dagveil_bench.local_pairs import SOURCES, load_pairs, published_number, published_weight
+from dagveil_bench.local_data import (
+    SOURCES,
+    load_pairs,
+    load_study_data,
+    published_number,
+    published_weight,
+    real_sachs,
+)
 from dagveil_bench.local_source import Mechanism, count_wrong_edges, draw_updated, make_channel, read_source
 
 
@@ -146,7 +152,7 @@ def test_pairs_have_published_weights(tmp_path: Path, monkeypatch: pytest.Monkey
     folder.mkdir(parents=True)
     column = " ".join(str(value) for value in range(200))
     (folder / "Tuebingen_pairs.csv").write_text(f"SampleID,A,B\npair1,{column},{column}\n")
-    monkeypatch.setattr(local_pairs, "folder_of", lambda package: tmp_path)
+    monkeypatch.setattr(local_data, "folder_of", lambda package: tmp_path)
     (pair,) = load_pairs("pairs", most_rows=50, most_bins=10)
     assert (pair.levels, pair.codes.shape, pair.weight) == ((5, 5), (50, 2), pytest.approx(1 / 6))
     with pytest.raises(MethodError, match="no set of pairs"):

@@ -13,9 +13,17 @@ from click.testing import CliRunner
 
 from dagveil.cli.main import group
 from dagveil.errors import DataError
-from dagveil_bench.mutated import ChargedError, Reader, run_mutations, write_tally
+from dagveil_bench.mutated import (
+    ChargedError,
+    Reader,
+    mutate_bytes,
+    mutate_json,
+    mutate_lines,
+    mutate_toml,
+    run_mutations,
+    write_tally,
+)
 from dagveil_bench.mutated_readers import find_readers
-from dagveil_bench.mutations import mutate_bytes, mutate_json, mutate_lines, mutate_toml
 
 TABLES = ("feather", "arrow")
 """Read by a library in C++: `dagveil bench mutate` tries them, in a process that may die."""

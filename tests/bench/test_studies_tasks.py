@@ -19,7 +19,7 @@ from dagveil.privacy.budget import Budget
 from dagveil_bench import local_data
 from dagveil_bench.levels import LEVEL, TESTS, Design, draw_design
 from dagveil_bench.local_algorithms import Records
-from dagveil_bench.local_pairs import load_pairs
+from dagveil_bench.local_data import load_pairs
 from dagveil_bench.local_source import (
     Mechanism,
     load_records,
@@ -29,6 +29,7 @@ from dagveil_bench.local_source import (
     score_search,
     search_reports,
 )
+from dagveil_bench.peers import finish_within
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs
 from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
@@ -536,3 +537,73 @@ def test_sites_are_scored_beside_the_pooled_run_and_the_floors() -> None:
 def test_sites_that_cannot_be_run_are_refused(old: str, new: str, told: str) -> None:
     with pytest.raises(MethodError, match=told):
         parse_study(SITES.replace(old, new))
+
+
+HIDDEN = """
+name = "hidden"
+title = "Hidden"
+task = "hidden-causes"
+budgets = [20]
+rows = [2000]
+repetitions = 4
+seed = 0
+redraws = 0
+metrics = ["skeleton-f1", "mark-f1"]
+answered_by = "FCI"
+data = [{ source = "cancer 9 1 0", label = "cancer", repetitions = 3 }]
+methods = [
+    { method = "PAG" }, { method = "CPDAG read as a PAG" },
+    { method = "FCI", label = "FCI", role = "ceiling", settings = { seconds = 20 } },
+]
+"""
+
+
+def test_hidden_columns_are_repeated_as_often_as_there_are_sets_and_held_against_the_true_pag() -> None:
+    study = parse_study(HIDDEN)
+    jobs = [job for job in list_jobs(study) if job.label != "FCI"]
+    assert sorted((job.label, job.repetition) for job in jobs) == sorted(
+        (label, number) for label in ("PAG", "CPDAG read as a PAG") for number in range(3)
+    )
+    for job in jobs:
+        assert set(run_job(job).numbers) == {metric.column for metric in METRICS_OF[Task.HIDDEN_CAUSES]}
+    assert "4 sets of columns to hide" in (run_job(replace(jobs[0], sample=4)).error or "")
+    assert "- cancer: 3 repetitions." in write_page(study, summarise(study, {}), [], Form.MARKDOWN)
+
+
+def test_means_are_over_samples_that_a_peer_has_answered() -> None:
+    study = parse_study(HIDDEN)
+    jobs = list_jobs(study)
+    scores = {"skeleton_f1": 0.25}, {"skeleton_f1": 0.75}
+    ours = {job.key: Outcome(scores[job.sample == 1]) for job in jobs if job.label == "PAG"}
+    theirs = {job.key: Outcome({"mark_f1": 1.0} if job.sample == 1 else {}) for job in jobs if job.label == "FCI"}
+    (spot,) = [spot for spot in summarise(study, ours | theirs) if spot.label == "PAG"]
+    estimate = spot.estimates[Metric.SKELETON_F1]
+    assert (spot.stored, estimate.runs, estimate.mean) == (3, 1, 0.75)
+    (spot,) = [spot for spot in summarise(study, ours) if spot.label == "PAG"]
+    assert spot.estimates[Metric.SKELETON_F1].runs == 3
+    with pytest.raises(MethodError, match="answered_by: method: nothing is called 'x'"):
+        parse_study(HIDDEN.replace('answered_by = "FCI"', 'answered_by = "x"'))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("cancer 9 1 0", "cancer 9", "data.0.: 'cancer 9' needs a network, how many columns are hidden one by one"),
+        ('role = "ceiling", ', "", "methods.2.: role: FCI has no budget"),
+        ("seconds = 20", "minutes = 20", "methods.2.: settings: a program of others has only seconds"),
+        ("seconds = 20", "seconds = -1", "methods.2.: settings: a program of others has only seconds"),
+        ('{ method = "PAG" }', '{ method = "MAG" }', "methods.0.: no program is called 'MAG'; choose PAG or CPDAG"),
+    ],
+)
+def test_hidden_columns_that_cannot_be_run_are_refused(old: str, new: str, told: str) -> None:
+    with pytest.raises(MethodError, match=told):
+        parse_study(HIDDEN.replace(old, new))
+
+
+def test_a_peer_is_stopped_when_its_time_is_used_up() -> None:
+    def burn() -> None:
+        while True:
+            math.sqrt(2.0)
+
+    assert finish_within(0.05, burn) is None
+    assert finish_within(5.0, lambda: 3) == 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +18,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BdeuScore:
-    """What parents add to the log marginal likelihood of a node.
-
-    Codes are distinct records, in the shape (records, columns), and counts how often each came; the prior counts for
-    `sample_size` rows.
-    """
-
-    columns: tuple[str, ...]
-    levels: tuple[int, ...]
-    codes: Integers
-    counts: Floats
-    sample_size: float = 1.0
-    _known: dict[tuple[int, tuple[int, ...]], float] = field(init=False, repr=False, default_factory=dict)
+class _Score(ABC):
+    """What parents add to the log marginal likelihood of a node, which is computed once."""
 
     def score(self, node: int, parents: tuple[int, ...]) -> float:
         """Return what a node with these parents is worth, 0 without parents."""
@@ -48,6 +38,28 @@ class BdeuScore:
         if key not in self._known:
             self._known[key] = self._log_marginal(*key)
         return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, tuple[int, ...]], float]:
+        return {}
+
+    @abstractmethod
+    def _log_marginal(self, node: int, parents: tuple[int, ...]) -> float: ...
+
+
+@dataclass(frozen=True, eq=False)
+class BdeuScore(_Score):
+    """What parents add to the log marginal likelihood of a node.
+
+    Codes are distinct records, in the shape (records, columns), and counts how often each came; the prior counts for
+    `sample_size` rows.
+    """
+
+    columns: tuple[str, ...]
+    levels: tuple[int, ...]
+    codes: Integers
+    counts: Floats
+    sample_size: float = 1.0
 
     def _log_marginal(self, node: int, parents: tuple[int, ...]) -> float:
         cases = math.prod(self.levels[parent] for parent in parents)
@@ -66,8 +78,8 @@ class BdeuScore:
         return float(totals.sum() + inner.sum())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BgeScore:
+@dataclass(frozen=True, eq=False)
+class BgeScore(_Score):
     """What parents add to the log marginal likelihood of a node.
 
     The covariance divides by the number of rows. The prior mean of 0 counts for `mean_weight` rows (α_μ); `freedom` is
@@ -82,7 +94,6 @@ class BgeScore:
     freedom: float = 2.0
     _posterior: Floats = field(init=False, repr=False)
     _prior: float = field(init=False, repr=False)
-    _known: dict[tuple[int, tuple[int, ...]], float] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         d = len(self.columns)
@@ -95,24 +106,6 @@ class BgeScore:
         posterior = prior * np.eye(d) + self.n_rows * self.covariance + pull * np.outer(self.means, self.means)
         object.__setattr__(self, "_prior", prior)
         object.__setattr__(self, "_posterior", posterior)
-
-    def score(self, node: int, parents: tuple[int, ...]) -> float:
-        """Return what a node with these parents is worth, 0 without parents."""
-        return self.log_marginal(node, parents) - self.log_marginal(node, ()) if parents else 0.0
-
-    def log_marginal(self, node: int, parents: tuple[int, ...]) -> float:
-        """Return the log marginal likelihood of a node given its parents."""
-        key = (node, tuple(sorted(parents)))
-        if key not in self._known:
-            self._known[key] = self._log_marginal(*key)
-        return self._known[key]
-
-    def gains(self, questions: Questions) -> Floats:
-        """Return what y adds as a parent of x beside `given`."""
-        gains = []
-        for x, y, given in zip(questions.x.tolist(), questions.y.tolist(), questions.given.tolist(), strict=True):
-            gains.append(self.log_marginal(x, (y, *given)) - self.log_marginal(x, tuple(given)))
-        return np.array(gains, dtype=np.float64)
 
     def _log_marginal(self, node: int, parents: tuple[int, ...]) -> float:
         size = len(parents) + 1

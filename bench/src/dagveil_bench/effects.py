@@ -47,6 +47,8 @@ COMMON: Final = 0.05
 """Levels of the cause that are rarer are not counted."""
 CLIP: Final = 0.1
 """Propensities of the rival's AIPW are cut to [CLIP, 1 − CLIP]."""
+LARGEST: Final = 2**24
+"""Cells of the largest table on the way to a do-law."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +77,13 @@ def do_law(network: Network, cause: str, effect: str) -> Floats:
             if parent not in needed:
                 needed.add(parent)
                 waiting.append(parent)
-    place = {name: i for i, name in enumerate(network.nodes)}
-    factors = [((*network.parents[node], node), network.tables[node]) for node in sorted(needed - {cause})]
-    kept = {cause, effect}
-    left = needed - kept
-    while left:
-        sizes = {
-            name: math.prod(
-                len(network.levels[one]) for one in set().union(*(set(names) for names, _ in factors if name in names))
-            )
-            for name in left
-        }
-        gone = min(sorted(left), key=lambda name: sizes[name])
-        factors = _sum_out(factors, gone, place)
-        left.remove(gone)
-    names = tuple(sorted(set().union(*(set(names) for names, _ in factors))))
-    operands: list[Any] = [part for own, array in factors for part in (array, [place[name] for name in own])]
-    wanted = [place[name] for name in (cause, effect) if name in names]
-    law = np.asarray(np.einsum(*operands, wanted))
-    if cause not in names:
-        law = np.broadcast_to(law, (len(network.levels[cause]), len(law)))
-    return np.asarray(law)
-
-
-def _sum_out(factors: list[tuple[tuple[str, ...], Floats]], gone: str, place: Mapping[str, int]) -> list[Any]:
-    touched = [one for one in factors if gone in one[0]]
-    names = tuple(sorted(set().union(*(set(own) for own, _ in touched)) - {gone}))
-    # letters of einsum are few: number the columns of these factors only
-    local = {name: i for i, name in enumerate((*names, gone))}
-    operands: list[Any] = [part for own, array in touched for part in (array, [local[name] for name in own])]
-    summed = np.einsum(*operands, [local[name] for name in names])
-    return [*(one for one in factors if gone not in one[0]), (names, summed)]
+    place = {name: i for i, name in enumerate(sorted(needed | {cause}))}
+    operands: list[Any] = []
+    for node in sorted(needed - {cause}):
+        operands += [network.tables[node], [place[name] for name in (*network.parents[node], node)]]
+    wanted = [place[name] for name in (cause, effect) if name in needed]
+    law = np.einsum(*operands, wanted, optimize=("greedy", LARGEST))
+    return np.asarray(law if cause in needed else np.broadcast_to(law, (len(network.levels[cause]), len(law))))
 
 
 def choose_pairs(dag: Dag, number: int, rng: np.random.Generator) -> list[tuple[str, str]]:

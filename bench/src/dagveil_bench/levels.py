@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,54 +86,41 @@ def design_schema(n_rows: int) -> Schema:
     return Schema(dataset="level-study", reviewed=True, public=True, nominal_rows=n_rows, columns={**causes, **effects})
 
 
-class _Unrecorded:
+class Unrecorded:
     """Stands for the ledger: these rows are made up."""
 
     def record(self, event: Event) -> None:
         """Forget the event."""
 
 
-def _open(
-    columns: Columns,
-    schema: Schema,
-    budget: Budget,
-    choose: Callable[[Budget, Schema], Filter],
-    rng: np.random.Generator,
-) -> Curator:
+def _open(columns: Columns, schema: Schema, accounting: Filter, rng: np.random.Generator) -> Curator:
     table = MemoryTable.from_source(dict(columns), schema)
     noise = noise_source(NoiseKind.SEEDED, seed=int(rng.integers(2**62)))
-    return Curator(table, Relation(schema.relation), choose(budget, schema), _Unrecorded(), noise)
+    return Curator(table, Relation(schema.relation), accounting, Unrecorded(), noise)
 
 
-def _ask_kernel(settings: pcd.PcdSettings) -> Test:
-    """Return a test that spends its whole budget on one question of `pcd`."""
-
-    def choose(budget: Budget, schema: Schema) -> Filter:
-        return pcd.accounting(budget, schema, settings, NO_KNOWLEDGE)
-
-    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
-        curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
-        functions = None
-        # a kernel test without conditions needs no regression, and so all of the budget is its own
-        if settings.regression is pcd.RegressionRule.RELEASED and (
-            question[2] or settings.test is not pcd.ResidualTest.HSIC
-        ):
-            functions, _ = release_functions(curator, pcd.MOMENTS_SHARE)
-        laboratory = curator.ask_kernels(len(columns["x"]))
-        _, is_independent = pcd.divide_rest(curator, laboratory, functions, 1, settings)
-        return not is_independent(question)
-
-    return ask
+def _ask_kernel(
+    settings: pcd.PcdSettings, columns: Columns, question: Question, budget: Budget, rng: np.random.Generator
+) -> bool:
+    """Spend the whole budget on one question of `pcd`."""
+    schema = design_schema(len(columns["x"]))
+    curator = _open(columns, schema, pcd.accounting(budget, schema, settings, NO_KNOWLEDGE), rng)
+    functions = None
+    # a kernel test without conditions needs no regression, and so all of the budget is its own
+    if settings.regression is pcd.RegressionRule.RELEASED and (
+        question[2] or settings.test is not pcd.ResidualTest.HSIC
+    ):
+        functions, _ = release_functions(curator, pcd.MOMENTS_SHARE)
+    laboratory = curator.ask_kernels(len(columns["x"]))
+    _, is_independent = pcd.divide_rest(curator, laboratory, functions, 1, settings)
+    return not is_independent(question)
 
 
 def _ask_features(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
     """Release features of all seven columns, so that every question is answered; the p-value is one to publish."""
     settings = measure_features.MeasureFeaturesSettings(degree=3, radius=5.0)
-
-    def choose(total: Budget, schema: Schema) -> Filter:
-        return account_gaussian(total, schema, settings, NO_KNOWLEDGE)
-
-    curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
+    schema = design_schema(len(columns["x"]))
+    curator = _open(columns, schema, account_gaussian(budget, schema, settings, NO_KNOWLEDGE), rng)
     releases = measure_features.release(curator, NO_KNOWLEDGE, settings, silent).releases
     features = next(release for release in releases if isinstance(release, NoisyFeatureMoments))
     tests = publishable_evidence(features)
@@ -144,11 +132,8 @@ def _ask_features(columns: Columns, question: Question, budget: Budget, rng: np.
 
 def _ask_kendall(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
     """Ask for a noisy Kendall's τ in public bins; half of the level is for the sample, half for the noise."""
-
-    def choose(total: Budget, schema: Schema) -> Filter:
-        return asking_filter(total, "kendall", 1)
-
-    curator = _open(columns, with_bins(design_schema(len(columns["x"]))), budget, choose, rng)
+    schema = with_bins(design_schema(len(columns["x"])))
+    curator = _open(columns, schema, asking_filter(budget, "kendall", 1), rng)
     desk = ThresholdedQuestions(curator, "kendall", LEVEL / 2, len(CAUSES), Needs.FIXED_NOISE)
     epsilon = epsilon_for(curator.accounting, curator.accounting.remaining)
     # Laplace noise of scale 1 exceeds log(1 / (2 p)) with probability p
@@ -156,39 +141,43 @@ def _ask_kendall(columns: Columns, question: Question, budget: Budget, rng: np.r
     return score > threshold
 
 
-def _ask_as_published(settings: PcdPublished) -> Test:
-    """Return lines 3-17 of the published algorithm for one question."""
-
-    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
-        return not PublishedDecision(columns, float(budget.epsilon), settings, rng).is_independent(question)
-
-    return ask
+def _ask_as_published(
+    settings: PcdPublished, columns: Columns, question: Question, budget: Budget, rng: np.random.Generator
+) -> bool:
+    """Decide by lines 3-17 of the published algorithm."""
+    return not PublishedDecision(columns, float(budget.epsilon), settings, rng).is_independent(question)
 
 
-def _ask_exactly(penalty: float | None, scale: RcitScale = RcitScale.EQUATIONS) -> Test:
-    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
-        x, y, given = question
-        conditions = np.stack([columns[name] for name in given], axis=1) if given else None
-        chosen = pcd.default_penalty(len(columns["x"])) if penalty is None else penalty
-        settings = RcitSettings(penalty=chosen, scale=scale)
-        return bool(exact_rcit(columns[x], columns[y], conditions, settings, rng).p_value <= LEVEL)
-
-    return ask
+def _ask_exactly(
+    penalty: float | None,
+    scale: RcitScale,
+    columns: Columns,
+    question: Question,
+    budget: Budget,
+    rng: np.random.Generator,
+) -> bool:
+    x, y, given = question
+    conditions = np.stack([columns[name] for name in given], axis=1) if given else None
+    chosen = pcd.default_penalty(len(columns["x"])) if penalty is None else penalty
+    settings = RcitSettings(penalty=chosen, scale=scale)
+    return bool(exact_rcit(columns[x], columns[y], conditions, settings, rng).p_value <= LEVEL)
 
 
 # tests by name
 TESTS: Mapping[str, Test] = {
-    "partial covariance of residuals": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.PARTIAL)),
-    "private GCM": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.GCM)),
-    "dpHSIC, released regressions": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC)),
-    "dpHSIC, ridge": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC, regression=pcd.RegressionRule.RIDGE)),
+    "partial covariance of residuals": partial(_ask_kernel, pcd.PcdSettings(test=pcd.ResidualTest.PARTIAL)),
+    "private GCM": partial(_ask_kernel, pcd.PcdSettings(test=pcd.ResidualTest.GCM)),
+    "dpHSIC, released regressions": partial(_ask_kernel, pcd.PcdSettings(test=pcd.ResidualTest.HSIC)),
+    "dpHSIC, ridge": partial(
+        _ask_kernel, pcd.PcdSettings(test=pcd.ResidualTest.HSIC, regression=pcd.RegressionRule.RIDGE)
+    ),
     "feature moments, linear side": _ask_features,
     "conditional Kendall's τ, public bins": _ask_kendall,
-    PUBLISHED: _ask_as_published(PcdPublished()),
-    f"{PUBLISHED}, K + I and m·HSIC": _ask_as_published(PcdPublished(scale=RcitScale.CUSTOMARY)),
-    f"{PUBLISHED}, Kendall's τ": _ask_as_published(PcdPublished(statistic=RcitForm.KENDALL)),
-    "exact RCIT as published (λ = 1)": _ask_exactly(1.0),
-    "exact RCIT as published (K + I)": _ask_exactly(1.0, RcitScale.CUSTOMARY),
-    "exact RCIT, smaller λ": _ask_exactly(None),
+    PUBLISHED: partial(_ask_as_published, PcdPublished()),
+    f"{PUBLISHED}, K + I and m·HSIC": partial(_ask_as_published, PcdPublished(scale=RcitScale.CUSTOMARY)),
+    f"{PUBLISHED}, Kendall's τ": partial(_ask_as_published, PcdPublished(statistic=RcitForm.KENDALL)),
+    "exact RCIT as published (λ = 1)": partial(_ask_exactly, 1.0, RcitScale.EQUATIONS),
+    "exact RCIT as published (K + I)": partial(_ask_exactly, 1.0, RcitScale.CUSTOMARY),
+    "exact RCIT, smaller λ": partial(_ask_exactly, None, RcitScale.EQUATIONS),
 }
 EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))  # tests without noise, whatever the budget

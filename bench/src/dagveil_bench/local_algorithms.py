@@ -21,19 +21,18 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.graphs.pag import Edge, Mark, MixedGraph
+from dagveil.graphs.pag import MixedGraph
 from dagveil.local.pairwise import compare_conditionals, compare_entropies, compare_regression_errors, compare_residuals
 from dagveil.local.reports import Reports
 from dagveil.search.score.mmhc import MmhcSettings, search_max_min
 from dagveil.search.score.order_mcmc import OrderSettings, sample_orders
 from dagveil_bench.bayesian_scores import BdeuScore, bge_of_rows
 from dagveil_bench.cdt_rules import compare_aligned_conditionals, compare_cubes, compare_gaussian_processes
-from dagveil_bench.peers import import_peer, missing_peer
+from dagveil_bench.peers import import_peer, missing_peer, read_ends
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-MARKS: Final = {-1: Mark.TAIL, 1: Mark.ARROW, 2: Mark.CIRCLE}  # how causal-learn writes the end of an edge
 LARGEST_SET: Final = 2  # columns that a χ² test of PC and FCI conditions on at most
 LARGEST_TABLE: Final = 100_000  # cells of a table beyond which a χ² test is not tried
 
@@ -56,97 +55,72 @@ GraphSearch = Callable[[Records, np.random.Generator], MixedGraph]
 Comparison = Callable[[Floats, Floats], float]
 
 
-def run_pc(test: str, level: float) -> GraphSearch:
-    """Return PC with a test of causal-learn, "fisherz" or "chisq"."""
-
-    def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        pc = import_peer("causallearn.search.ConstraintBased.PC").pc
-        # everything depends on everything after combined noise, and tables of larger sets would take hours
-        largest = LARGEST_SET if test == "chisq" else None
-        return _search_moving(records, lambda rows: pc(rows, level, test, show_progress=False, max_k=largest).G)
-
-    return search
+def run_pc(test: str, level: float, records: Records, rng: np.random.Generator) -> MixedGraph:
+    """Run PC with a test of causal-learn, "fisherz" or "chisq"."""
+    pc = import_peer("causallearn.search.ConstraintBased.PC").pc
+    # everything depends on everything after combined noise, and tables of larger sets would take hours
+    largest = LARGEST_SET if test == "chisq" else None
+    return _search_moving(records, lambda rows: pc(rows, level, test, show_progress=False, max_k=largest).G)
 
 
-def run_fci(test: str, level: float) -> GraphSearch:
-    """Return FCI with a test of causal-learn."""
-
-    def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        fci = import_peer("causallearn.search.ConstraintBased.FCI").fci
-        largest = LARGEST_SET if test == "chisq" else -1
-        return _search_moving(
-            records, lambda rows: fci(rows, test, level, depth=largest, verbose=False, show_progress=False)[0]
-        )
-
-    return search
+def run_fci(test: str, level: float, records: Records, rng: np.random.Generator) -> MixedGraph:
+    """Run FCI with a test of causal-learn."""
+    fci = import_peer("causallearn.search.ConstraintBased.FCI").fci
+    largest = LARGEST_SET if test == "chisq" else -1
+    return _search_moving(
+        records, lambda rows: fci(rows, test, level, depth=largest, verbose=False, show_progress=False)[0]
+    )
 
 
-def run_ges(discount: float) -> GraphSearch:
-    """Return GES with BIC; the discount multiplies its penalty, as Tetrad's does."""
-
-    def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        ges = import_peer("causallearn.search.ScoreBased.GES").ges
-        # from 0.1.4.5 on causal-learn's penalty is λ k ln n, so BIC itself, discount 1, is λ = ½
-        settings = {"lambda_value": discount / 2}
-        return _search_moving(records, lambda rows: ges(rows, "local_score_BIC_from_cov", parameters=settings)["G"])
-
-    return search
+def run_ges(discount: float, records: Records, rng: np.random.Generator) -> MixedGraph:
+    """Run GES with BIC; the discount multiplies its penalty, as Tetrad's does."""
+    ges = import_peer("causallearn.search.ScoreBased.GES").ges
+    # from 0.1.4.5 on causal-learn's penalty is λ k ln n, so BIC itself, discount 1, is λ = ½
+    settings = {"lambda_value": discount / 2}
+    return _search_moving(records, lambda rows: ges(rows, "local_score_BIC_from_cov", parameters=settings)["G"])
 
 
-def run_mmhc(level: float) -> GraphSearch:
-    """Return max-min hill climbing with χ² tests and BDeu."""
-
-    def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        reports = Reports.of(records.codes)
-        score = BdeuScore(records.columns, records.levels, reports.codes, reports.counts)
-        return MixedGraph.of(search_max_min(_ChiSquare(records), score, MmhcSettings(level)).cpdag())
-
-    return search
+def run_mmhc(level: float, records: Records, rng: np.random.Generator) -> MixedGraph:
+    """Run max-min hill climbing with χ² tests and BDeu."""
+    reports = Reports.of(records.codes)
+    score = BdeuScore(records.columns, records.levels, reports.codes, reports.counts)
+    return MixedGraph.of(search_max_min(_ChiSquare(records), score, MmhcSettings(level)).cpdag())
 
 
-def run_order_mcmc(start: GraphSearch) -> GraphSearch:
-    """Return iterative MCMC over orders with BGe, which starts from a skeleton.
+def run_order_mcmc(start: GraphSearch, records: Records, rng: np.random.Generator) -> MixedGraph:
+    """Run iterative MCMC over orders with BGe, which starts from a skeleton.
 
     Appendix C starts from GES; a level, as Table 2 has it, is that of PC, with which the authors' program starts.
     """
+    place = {name: i for i, name in enumerate(records.columns)}
+    within = np.zeros((len(place), len(place)), dtype=np.bool_)
+    for first, second, *_ in start(records, rng).edges:
+        within[place[first], place[second]] = within[place[second], place[first]] = True
+    score = bge_of_rows(records.columns, records.numbers)
+    best = sample_orders(score, within, rng, OrderSettings(steps=600, most_rounds=3)).best
+    return MixedGraph.of(best.cpdag())
 
-    def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        place = {name: i for i, name in enumerate(records.columns)}
-        within = np.zeros((len(place), len(place)), dtype=np.bool_)
-        for first, second, *_ in start(records, rng).edges:
-            within[place[first], place[second]] = within[place[second], place[first]] = True
-        score = bge_of_rows(records.columns, records.numbers)
-        best = sample_orders(score, within, rng, OrderSettings(steps=600, most_rounds=3)).best
-        return MixedGraph.of(best.cpdag())
 
-    return search
-
+_Family = Callable[[float, Records, np.random.Generator], MixedGraph]
+_FAMILIES: Final[Mapping[str, tuple[_Family, tuple[float, ...]]]] = {
+    "pc-fisher": (partial(run_pc, "fisherz"), (0.001, 0.05, 0.1)),
+    "pc-chi2": (partial(run_pc, "chisq"), (0.001, 0.05, 0.1)),
+    "fci-fisher": (partial(run_fci, "fisherz"), (0.01, 0.05, 0.1)),
+    "fci-chi2": (partial(run_fci, "chisq"), (0.01, 0.05, 0.1)),
+    "ges-bic": (run_ges, (0.75, 0.8, 1.0, 1.5)),
+    "mmhc-bdeu": (run_mmhc, (0.01, 0.05, 0.1)),
+}
+"""Algorithms whose name ends in a constant, with those of Table 2 of the publication; it may be any positive number."""
 
 GRAPH_SEARCHES: Final[Mapping[str, GraphSearch]] = MappingProxyType(
-    {
-        **{f"pc-fisher-{level:g}": run_pc("fisherz", level) for level in (0.001, 0.05, 0.1)},
-        **{f"pc-chi2-{level:g}": run_pc("chisq", level) for level in (0.001, 0.05, 0.1)},
-        **{f"fci-fisher-{level:g}": run_fci("fisherz", level) for level in (0.01, 0.05, 0.1)},
-        **{f"fci-chi2-{level:g}": run_fci("chisq", level) for level in (0.01, 0.05, 0.1)},
-        **{f"ges-bic-{discount:g}": run_ges(discount) for discount in (0.75, 0.8, 1.0, 1.5)},
-        **{f"mmhc-bdeu-{level:g}": run_mmhc(level) for level in (0.01, 0.05, 0.1)},
-        "order-mcmc-bge": run_order_mcmc(run_ges(1.0)),
-        **{f"order-mcmc-bge-{level:g}": run_order_mcmc(run_pc("fisherz", level)) for level in (0.001, 0.01, 0.1)},
+    {f"{name}-{each:g}": partial(run, each) for name, (run, constants) in _FAMILIES.items() for each in constants}
+    | {"order-mcmc-bge": partial(run_order_mcmc, partial(run_ges, 1.0))}
+    | {
+        f"order-mcmc-bge-{level:g}": partial(run_order_mcmc, partial(run_pc, "fisherz", level))
+        for level in (0.001, 0.01, 0.1)
     }
 )
 """Algorithms for more than two columns, with the constants of Table 2 of the publication."""
-
-FAMILIES: Final[Mapping[str, Callable[[float], GraphSearch]]] = MappingProxyType(
-    {
-        "pc-fisher": partial(run_pc, "fisherz"),
-        "pc-chi2": partial(run_pc, "chisq"),
-        "fci-fisher": partial(run_fci, "fisherz"),
-        "fci-chi2": partial(run_fci, "chisq"),
-        "ges-bic": run_ges,
-        "mmhc-bdeu": run_mmhc,
-    }
-)
-"""Algorithms whose name ends in a constant, which may be any positive number."""
 
 
 def search_named(name: str) -> GraphSearch:
@@ -154,9 +128,9 @@ def search_named(name: str) -> GraphSearch:
     if name in GRAPH_SEARCHES:
         return GRAPH_SEARCHES[name]
     family, _, constant = name.rpartition("-")
-    if family in FAMILIES and re.fullmatch(r"\d+(\.\d+)?", constant) and float(constant) > 0.0:
-        return FAMILIES[family](float(constant))
-    families = ", ".join(f"{each}-NUMBER" for each in FAMILIES)
+    if family in _FAMILIES and re.fullmatch(r"\d+(\.\d+)?", constant) and float(constant) > 0.0:
+        return partial(_FAMILIES[family][0], float(constant))
+    families = ", ".join(f"{each}-NUMBER" for each in _FAMILIES)
     raise MethodError(f"no algorithm for graphs is called {name!r}; there are: {families}, order-mcmc-bge")
 
 
@@ -216,10 +190,4 @@ def _search_moving(records: Records, search: Callable[[Any], Any]) -> MixedGraph
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         found = search(records.numbers[:, moving]).graph
-    edges = set()
-    for row, i in enumerate(moving):
-        for column, j in enumerate(moving[:row]):
-            if found[row, column] and found[column, row]:
-                ends = MARKS[int(found[row, column])], MARKS[int(found[column, row])]
-                edges.add(Edge(records.columns[i], records.columns[j], *ends))
-    return MixedGraph(records.columns, frozenset(edges))
+    return MixedGraph(records.columns, read_ends(tuple(records.columns[j] for j in moving), found))

@@ -29,8 +29,15 @@ from dagveil.local.law import update_reports
 from dagveil.local.reports import Reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.local_algorithms import COMPARISONS, Records, search_named
-from dagveil_bench.local_data import DATA_SETS, SEED, StudyData, check_installed, load_study_data
-from dagveil_bench.local_pairs import PAIR_SETS, CausePair, load_pairs
+from dagveil_bench.local_data import (
+    DATA_SETS,
+    PAIR_SETS,
+    SEED,
+    StudyData,
+    check_installed,
+    load_pairs,
+    load_study_data,
+)
 
 
 def count_wrong_edges(found: MixedGraph, truth: Dag) -> int:
@@ -226,17 +233,7 @@ def _report(
     return channel.epsilon(), channel.report(codes, noise_source(NoiseKind.SEEDED, drawn))
 
 
-@lru_cache(maxsize=16)
-def _make_channel(mechanism: Mechanism, levels: tuple[int, ...], truth: float) -> record.RecordChannel:
-    return make_channel(mechanism, levels, truth)
-
-
-@lru_cache(maxsize=2)
-def _load(name: str) -> StudyData:
-    return load_study_data(name)
-
-
-@lru_cache(maxsize=2)
-def _pairs_of(name: str, most_rows: int, most_bins: int) -> list[CausePair]:
-    """Return the pairs of a set as `load_pairs` does, and remember them: a process runs many jobs on them."""
-    return load_pairs(name, most_rows, most_bins)
+# what is remembered, because a process runs many jobs on it
+_make_channel = lru_cache(maxsize=16)(make_channel)
+_load = lru_cache(maxsize=2)(load_study_data)
+_pairs_of = lru_cache(maxsize=2)(load_pairs)

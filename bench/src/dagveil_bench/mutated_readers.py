@@ -49,8 +49,7 @@ from dagveil.runs.result import load_result
 from dagveil.runs.run import load_knowledge
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.mutated import ChargedError, Reader
-from dagveil_bench.mutations import Mutation, mutate_bytes, mutate_json, mutate_lines, mutate_toml
+from dagveil_bench.mutated import ChargedError, Mutation, Reader, mutate_bytes, mutate_json, mutate_lines, mutate_toml
 from dagveil_bench.studies.reading import load_study, shipped_studies
 
 ROWS: Final = 60
@@ -78,9 +77,12 @@ def find_readers() -> dict[str, Reader]:
         "published-result": document(lambda: _published().to_json().encode(), _show_result, sealed=True),
         "certificate": document(
             lambda: encode_certificate(_certificate()),
-            lambda path: render_report(build_model(_shown_result(), load_certificate(path))),
+            lambda path: render_report(build_model(_result(), load_certificate(path))),
         ),
-        "exploration": document(lambda: _exploration().to_json().encode(), _show_exploration),
+        "exploration": document(
+            lambda: explore(_schema(), (1, 4), methods=("measure",), models=2, rows=100).to_json().encode(),
+            _show_exploration,
+        ),
         "dot": _graph_reader(".dot", Format.DOT, _GRAPH),
         "gml": _graph_reader(".gml", Format.GML, _GRAPH),
         "graphml": _graph_reader(".graphml", Format.GRAPHML, _GRAPH),
@@ -171,11 +173,6 @@ def _schema() -> Schema:
     )
 
 
-def _numeric_schema() -> Schema:
-    numeric = Numeric(bounds=(-5.0, 5.0), center=0.0, spread=1.0)
-    return Schema(dataset="numbers", reviewed=True, nominal_rows=ROWS, columns={"x": numeric, "y": numeric})
-
-
 _PRIORS: Final = b"[smokes]\ntrue = 0.2\nfalse = 0.8\n[city]\nnorth = 0.5\nsouth = 0.5\n"
 
 
@@ -196,7 +193,9 @@ def _evidence() -> Evidence:
 def _numeric_evidence() -> Evidence:
     rng = random.Random(2)
     rows = {name: [rng.gauss(0, 1) for _ in range(ROWS)] for name in ("x", "y")}
-    return measure_source(rows, _numeric_schema(), _LOUD, noise=NoiseKind.EXACT, ledger=None)
+    numeric = Numeric(bounds=(-5.0, 5.0), center=0.0, spread=1.0)
+    schema = Schema(dataset="numbers", reviewed=True, nominal_rows=ROWS, columns={"x": numeric, "y": numeric})
+    return measure_source(rows, schema, _LOUD, noise=NoiseKind.EXACT, ledger=None)
 
 
 def _combined() -> Evidence:
@@ -209,6 +208,7 @@ def _combined() -> Evidence:
     )
 
 
+@cache
 def _result() -> Any:
     return search_evidence(_evidence(), _QUICK)
 
@@ -237,10 +237,6 @@ def _certificate() -> Certificate:
         statistics=(),
         attacks=(line,),
     )
-
-
-def _exploration() -> Any:
-    return explore(_schema(), (1, 4), methods=("measure",), models=2, rows=100)
 
 
 def _follow_plan(path: Path) -> None:
@@ -284,11 +280,6 @@ def _export(graph: Cpdag) -> None:
             write_graph(graph, form).encode()
         except DagveilError:
             continue  # not every format can hold every graph
-
-
-@cache
-def _shown_result() -> Any:
-    return _result()
 
 
 def _show_exploration(path: Path) -> None:

@@ -1,30 +1,28 @@
 """Linear NOTEARS beside gCastle's on the same rows: structural Hamming distance, rates and CPU seconds.
 
 gCastle needs PyTorch even for its linear learner, so no extra of this package brings it: install it beside dagveil. Its
-cost grows with the rows, so each fit runs in a process of its own and is given up after a limit; a time with ">" is a
-lower bound.
+cost grows with the rows, so each fit is given up after a limit; a time with ">" is a lower bound.
 """
 
 from __future__ import annotations
 
 import enum
-import logging
 import multiprocessing
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import product, repeat
-from multiprocessing.connection import Connection
+from itertools import chain, product, repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import GraphError, MissingExtraError
 from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights, weights_to_dag
+from dagveil_bench.peers import finish_within
 from dagveil_bench.tables import write_table
 
 Floats = NDArray[np.float64]
@@ -33,7 +31,6 @@ Bools = NDArray[np.bool_]
 PENALTY = 0.1
 THRESHOLD = 0.3  # the published choices, for both programs
 PEER = "gCastle"
-IMPORT_LIMIT = 120.0  # seconds by the clock that the peer may take to be imported; they do not count
 MOST_NODES_EXPONENTIAL = 20  # beyond this our exponential measure of cycles takes minutes per sample
 NEXT_STEP = "pip install gcastle torch, or leave it out with --limit 0"
 
@@ -173,11 +170,14 @@ def compare(
     # a single number never ends, so the cases decide
     counted = zip(cases, counts, strict=not isinstance(runs, int))
     jobs = [(case, run, limit, measures) for case, count in counted for run in range(seed, seed + count)]
-    if workers == 1:
-        return _gather(map(_fit_sample, jobs), told)
     # spawned, because programs with threads of their own do not survive a fork
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return _gather(pool.map(_fit_sample, jobs), told)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) if workers > 1 else None
+    fits = []
+    with pool or nullcontext():
+        for fit in chain.from_iterable((pool.map if pool else map)(_fit_sample, jobs)):
+            fits.append(fit)
+            told(fit)
+    return fits
 
 
 def check_peer() -> None:
@@ -185,15 +185,6 @@ def check_peer() -> None:
     missing = [name for name, module in (("gcastle", "castle"), ("torch", "torch")) if find_spec(module) is None]
     if missing:
         raise MissingExtraError(f"the comparison needs {' and '.join(missing)}, which no extra brings: {NEXT_STEP}")
-
-
-def _gather(samples: Iterable[list[Fit]], told: Callable[[Fit], None]) -> list[Fit]:
-    fits: list[Fit] = []
-    for sample in samples:
-        for fit in sample:
-            fits.append(fit)
-            told(fit)
-    return fits
 
 
 def _fit_sample(job: tuple[Case, int, float, tuple[Acyclicity, ...]]) -> list[Fit]:
@@ -234,42 +225,11 @@ def _fit(rows: Floats, acyclicity: Acyclicity) -> Bools:
 
 def _fit_peer(rows: Floats, limit: float) -> tuple[Bools | None, float]:
     """Return the peer's graph, or None if it was given up, and its CPU seconds."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_learn_with_peer, args=(there, rows, limit), daemon=True)
-    process.start()
-    there.close()
-    try:
-        if not here.poll(IMPORT_LIMIT) or here.recv() != "ready":
-            raise MissingExtraError(f"gCastle cannot be imported: {NEXT_STEP}")
-        adjacency, seconds = here.recv()
-        return (None if adjacency is None else np.asarray(adjacency, dtype=np.bool_)), float(seconds)
-    except EOFError as error:
-        raise MissingExtraError(f"gCastle's process ended early, perhaps for want of memory: {NEXT_STEP}") from error
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _learn_with_peer(pipe: Connection, rows: Floats, limit: float) -> None:
-    logging.disable(logging.WARNING)  # it logs every step
-    try:
-        peer = import_module("castle.algorithms")
-    except ImportError:
-        pipe.send("missing")
-        return
-    pipe.send("ready")
+    learner = import_module("castle.algorithms").Notears(lambda1=PENALTY, w_threshold=THRESHOLD)
     start = time.process_time()
-
-    def watch() -> None:
-        while (spent := time.process_time() - start) < limit:
-            time.sleep(0.1)
-        pipe.send((None, spent))  # the other side reads one answer and ends this process
-
-    threading.Thread(target=watch, daemon=True).start()
-    learner = peer.Notears(lambda1=PENALTY, w_threshold=THRESHOLD)
-    learner.learn(rows)
-    pipe.send((np.asarray(learner.causal_matrix) != 0, time.process_time() - start))
+    finished = finish_within(limit, lambda: (learner.learn(rows), True))
+    seconds = time.process_time() - start
+    return (None if finished is None else np.asarray(learner.causal_matrix) != 0), seconds
 
 
 def comparison_page(fits: Sequence[Fit], command: str = "dagveil bench notears") -> str:

@@ -247,6 +247,9 @@ SUBJECTS: Final[dict[str, Callable[[Iterable[Claim], bool], Said]]] = {
 }
 
 
+_ERRORS: Final = ("pairs", "calibration error before", "after", "Brier before", "after")
+
+
 def probabilities_page(
     found: Sequence[Found], outside: Sequence[Found], redraws: int, command: str, figure: str | None
 ) -> str:
@@ -264,21 +267,19 @@ def probabilities_page(
         "A pair counts if the search or a redraw joined it and it has a probability. *Drawn arrows* are right if the "
         "true graph has them. *Possible parents* are both directions of each pair. The calibration error is the mean "
         "distance of what is said from what is true over ten bins, the Brier score the mean square.",
-        write_table(
-            ("what", "pairs", "calibration error before", "after", "Brier before", "after"),
-            [_row(name, claims, say) for name, say in SUBJECTS.items()],
-        ),
+        write_table(("what", *_ERRORS), [_row(name, claims, say) for name, say in SUBJECTS.items()]),
         _describe_targets(found, claims),
     ]
     if figure:
         parts.append(f"![What is said and what is true]({figure})")
-    for title, key in (("ε", _epsilon_of), ("rows", _rows_of), ("network", _kind_of)):
+    for title, key in (("ε", "epsilon"), ("rows", "rows"), ("network", "kind")):
         parts.append(f"## By {title}")
+        groups: dict[object, list[Claim]] = {}
+        for claim in claims:
+            groups.setdefault(getattr(claim.case, key), []).append(claim)
         for name in ("edges", "drawn arrows"):
-            values = list(dict.fromkeys(map(key, claims)))
-            rows = [_row(str(value), [one for one in claims if key(one) == value], SUBJECTS[name]) for value in values]
-            heads = (f"{name}: {title}", "pairs", "calibration error before", "after", "Brier before", "after")
-            parts.append(write_table(heads, rows))
+            rows = [_row(str(value), group, SUBJECTS[name]) for value, group in groups.items()]
+            parts.append(write_table((f"{name}: {title}", *_ERRORS), rows))
     parts.append("## What is said, and what is true")
     for name, say in SUBJECTS.items():
         parts.append(
@@ -295,10 +296,7 @@ def probabilities_page(
             "## Where no probability is stated",
             "Numbers of which only bins are measured: what a column does to others is not all in its bins, so edges "
             "stay that are false. The correction would have said:",
-            write_table(
-                ("what", "pairs", "calibration error before", "after", "Brier before", "after"),
-                [_row(name, told, say) for name, say in SUBJECTS.items()],
-            ),
+            write_table(("what", *_ERRORS), [_row(name, told, say) for name, say in SUBJECTS.items()]),
         ]
     return "\n\n".join(parts)
 
@@ -316,18 +314,6 @@ def draw_reliability(found: Sequence[Found], path: str | Path) -> None:
         panels.append(Panel(name, lines))
     ticks = [f"{(place + 0.5) / BINS:g}" for place in range(BINS)]
     draw_panels(panels, ticks, "said", "true", path, columns=3)
-
-
-def _epsilon_of(claim: Claim) -> float:
-    return claim.case.epsilon
-
-
-def _rows_of(claim: Claim) -> int:
-    return claim.case.rows
-
-
-def _kind_of(claim: Claim) -> str:
-    return claim.case.kind
 
 
 def _row(name: str, claims: Sequence[Claim], say: Callable[[Iterable[Claim], bool], Said]) -> list[str]:

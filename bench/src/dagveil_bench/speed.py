@@ -72,7 +72,11 @@ def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] =
         rows = CASES[name]
         codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
         runs = {program: prepare(name, codes) for program, prepare in programs.items()}
-        best = _best_in_turn(runs, tries, partial(_describe_round, told, i, len(cases)))
+
+        def tell(done: int, first: int = i * ROUNDS) -> None:
+            told("timing", first + done, len(cases) * ROUNDS)
+
+        best = _best_in_turn(runs, tries, tell)
         timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
     return timings
 
@@ -154,10 +158,6 @@ def _pgmpy(name: str, codes: Codes) -> Callable[[], object]:
     peer = import_peer("pgmpy.causal_discovery").PC
     frame = import_peer("pandas").DataFrame(codes).astype("category")
     return lambda: peer(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
-
-
-def _describe_round(told: Progress, case: int, cases: int, done: int) -> None:
-    told("timing", case * ROUNDS + done, cases * ROUNDS)
 
 
 def _best_in_turn(

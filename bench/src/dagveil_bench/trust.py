@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from dagveil.errors import DagveilError, MethodError
 from dagveil.evaluation.comparison import SkeletonRates
@@ -148,7 +150,7 @@ def run_trust(
     with ProcessPoolExecutor(workers, initializer=_take_tables, initargs=(by_name,)) as pool:
         references = {}
         told("references", 0, len(tables))
-        for name, reference in zip(by_name, pool.map(_find_reference, by_name, [folder] * len(by_name)), strict=True):
+        for name, reference in zip(by_name, pool.map(partial(_find_reference, folder), by_name), strict=True):
             references[name] = reference
             told("references", len(references), len(tables))
         for done, (task, outcome) in enumerate(zip(tasks, pool.map(_run_here, tasks), strict=True), start=1):
@@ -168,7 +170,7 @@ def _take_tables(tables: Mapping[str, TrustTable]) -> None:
     _TABLES.update(tables)
 
 
-def _find_reference(name: str, folder: Path) -> Reference:
+def _find_reference(folder: Path, name: str) -> Reference:
     return find_reference(_TABLES[name], folder)
 
 
@@ -279,18 +281,6 @@ def _compare(stated: Floats, fresh: Floats) -> tuple[float, float]:
     seen = (fresh > 0) | (stated > 0)
     if not seen.any():
         return float("nan"), 0.0
-    return _correlate_ranks(stated[seen], fresh[seen]), float(np.abs(stated - fresh)[seen].mean())
-
-
-def _correlate_ranks(x: Floats, y: Floats) -> float:
-    first, second = _rank(x), _rank(y)
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return float("nan")
-    return float(np.corrcoef(first, second)[0, 1])
-
-
-def _rank(values: Floats) -> Floats:
-    """Return ranks from 1, the mean of them for equal values."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
-    return ranks[places]
+    first, second = rankdata(stated[seen]), rankdata(fresh[seen])
+    rank = float(np.corrcoef(first, second)[0, 1]) if np.ptp(first) and np.ptp(second) else float("nan")
+    return rank, float(np.abs(stated - fresh)[seen].mean())

@@ -14,11 +14,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from dagveil.data.column import Column, Numeric
+from dagveil.data.column import Numeric
 from dagveil.data.encoding import EncodedColumns, encode
 from dagveil.data.memory import MemoryTable
 from dagveil.data.reading import read_source
@@ -39,6 +40,7 @@ from dagveil_bench.local_data import folder_of
 from dagveil_bench.peers import import_peer, missing_peer
 
 Pair = frozenset[str]
+_Pairs = frozenset[Annotated[Pair, msgspec.Meta(min_length=2, max_length=2)]]
 
 STRICT: Final = 1e-4  # level of the reference that graphs are scored against
 LOOSE: Final = 0.01  # level of the second reference, for information
@@ -104,13 +106,12 @@ def load_table(name: str) -> TrustTable:
     known = read_schema("visits" if whole == "patients" else whole)
     schema = replace(known, dataset=name, nominal_rows=_PEOPLE) if whole == "patients" else known
     if name.endswith(PLAIN):
-        bare = {key: _leave_bins(column) for key, column in schema.columns.items()}
+        bare = {
+            key: replace(column, bins=None, missing=None) if isinstance(column, Numeric) else column
+            for key, column in schema.columns.items()
+        }
         schema = replace(schema, dataset=name, columns=bare)
     return TrustTable(name, schema, encode(rows.select(list(schema.columns)), schema))
-
-
-def _leave_bins(column: Column) -> Column:
-    return replace(column, bins=None, missing=None) if isinstance(column, Numeric) else column
 
 
 def read_schema(name: str) -> Schema:
@@ -160,10 +161,6 @@ def _read_flchain() -> pa.Table:
     return table.rename_columns([names.get(name, name) for name in table.column_names])
 
 
-def _read_bfi() -> pa.Table:
-    return _read_r("psych", "bfi")
-
-
 def _read_nhefs() -> pa.Table:
     pandas = import_peer("pandas", "tables")
     return pa.Table.from_pandas(
@@ -185,7 +182,7 @@ TABLES: Final[Mapping[str, Callable[[], pa.Table]]] = MappingProxyType(
         "flchain": _read_flchain,
         "nhefs-numeric": _read_nhefs,
         "nhefs-categorical": _read_nhefs,
-        "bfi": _read_bfi,
+        "bfi": partial(_read_r, "psych", "bfi"),
         f"flchain{PLAIN}": _read_flchain,
         f"patients{PLAIN}": _read_patients,
     }
@@ -196,31 +193,24 @@ TABLES: Final[Mapping[str, Callable[[], pa.Table]]] = MappingProxyType(
 class Reference(msgspec.Struct, frozen=True):
     """Adjacent pairs that non-private PC finds: at the strict level, at the loose one, and strictly with small sets."""
 
-    strict: frozenset[Pair]
-    loose: frozenset[Pair]
-    small: frozenset[Pair]
-
-
-class _File(msgspec.Struct):
-    strict: list[tuple[str, str]]
-    loose: list[tuple[str, str]]
-    small: list[tuple[str, str]]
+    strict: _Pairs
+    loose: _Pairs
+    small: _Pairs
 
 
 def find_reference(table: TrustTable, folder: Path) -> Reference:
     """Return the reference of a table from a folder, or compute it and keep it there."""
     path = folder / f"{table.digest()[:32]}.json"
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_File)
+        kept = msgspec.json.decode(path.read_bytes(), type=Reference)
     except (OSError, msgspec.MsgspecError):
-        found = (run_pc(table, STRICT), run_pc(table, LOOSE), run_pc(table, STRICT, SMALL))
-        kept = _File(*(sorted((min(pair), max(pair)) for pair in pairs) for pairs in found))
+        kept = Reference(run_pc(table, STRICT), run_pc(table, LOOSE), run_pc(table, STRICT, SMALL))
         # another process may be writing the same reference
         part = path.with_suffix(f".{os.getpid()}")
         part.touch(mode=0o600)  # it tells of exact rows
         part.write_bytes(msgspec.json.encode(kept))
         part.replace(path)
-    return Reference(*(frozenset(map(frozenset, pairs)) for pairs in (kept.strict, kept.loose, kept.small)))
+    return kept
 
 
 def reference_folder() -> Path:

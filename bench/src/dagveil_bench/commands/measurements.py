@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dagveil.cli.output import show_progress
 from dagveil.data.schema import load_schema
-from dagveil.examples.networks import NETWORK_NAMES, load_network
+from dagveil.examples.networks import NETWORK_NAMES
 from dagveil.progress import Progress
-from dagveil_bench import hidden_causes as hiding
 from dagveil_bench import probabilities as likely
 from dagveil_bench.commands.group import (
     bench,
@@ -26,74 +26,16 @@ from dagveil_bench.commands.group import (
 )
 from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
 from dagveil_bench.effects import Case as EffectCase
-from dagveil_bench.effects_page import effects_page
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
-from dagveil_bench.persons import persons_page, run_persons
-from dagveil_bench.real_effects import REAL
-from dagveil_bench.shifted_sites import run_shifted, shifted_section
-from dagveil_bench.synthesis import compare_all, synthesis_page
+from dagveil_bench.real_effects import REAL, effects_page
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
 from dagveil_bench.trust_page import trust_page
 from dagveil_bench.trust_tables import TABLES, TrustTable, load_table, read_table
 
 QUICK_RUNS = 5
 QUICK_EPSILONS = (1.0,)  # of the quick form of `trust`
-SMALL_NETWORKS = ("asia", "sachs", "child")
 KNOWN = names(NETWORK_NAMES)
-
-
-@page_command("Hide columns of networks, and find what is left of their graph.", "hidden-causes")
-@list_option("--networks", SMALL_NETWORKS, KNOWN, "Networks whose columns are hidden.")
-@click.option("--rows", type=click.IntRange(1), default=100_000, help="Rows sampled from each of them.")
-@list_option("--large", ("insurance", "alarm"), KNOWN, "Networks that get fewer rows and sets.")
-@click.option("--large-rows", type=click.IntRange(1), default=20_000, help="Rows sampled from each of these.")
-@click.option("--large-sets", type=click.IntRange(0), default=3, help="Columns of each of these that are hidden.")
-@click.option("--pairs", type=click.IntRange(0), default=1, help="Random pairs of columns hidden, per network.")
-@list_option("--epsilons", (0.1, 1, 10, hiding.NO_NOISE), numbers(), "Budgets.")
-@click.option("--redraws", type=click.IntRange(0), default=10, help="Redraws of each search.")
-@click.option("--seconds", type=click.FloatRange(0), default=60.0, help="Time for causal-learn's FCI; 0 leaves it out.")
-def hidden_causes(
-    networks: list[str],
-    rows: int,
-    large: list[str],
-    large_rows: int,
-    large_sets: int,
-    pairs: int,
-    epsilons: list[float],
-    redraws: int,
-    seconds: float,
-    progress: Progress,
-) -> str:
-    """Hide columns of known networks, and hold PAGs against the true one, beside causal-learn's FCI."""
-    cases = hiding.list_cases(networks, rows, rows, pairs)
-    cases += hiding.list_cases(large, large_rows, large_sets, pairs)
-    scores = hiding.run_hidden(cases, epsilons, redraws, seconds, progress)
-    return hiding.hidden_page(scores, redraws, seconds, command_line())
-
-
-@page_command("Attack a person with many records, and compare ways to protect persons.")
-@click.option("--network", default="asia", help="Known network that records follow.")
-@list_option("--persons", (500, 2000, 10_000), numbers(1), "Numbers of persons.")
-@click.option("--runs", type=click.IntRange(1), default=10, help="Tables for each number of persons.")
-@click.option("--trials", type=click.IntRange(2), default=1000, help="Trials of each attack.")
-@epsilon_option
-def persons(network: str, persons: list[int], runs: int, trials: int, epsilon: float, progress: Progress) -> str:
-    """Draw tables with 1 to 50 records per person; protect rows, or persons by one record, weights or truncation."""
-    return persons_page(run_persons(load_network(network), persons, epsilon, runs, trials, progress), command_line())
-
-
-@page_command("Add the evidence of sites that differ, with and without a column for the site.")
-@list_option("--networks", SMALL_NETWORKS, KNOWN, "Known networks that rows follow.")
-@click.option("--rows", type=click.IntRange(100), default=10_000, help="Rows of each of the four sites.")
-@click.option("--runs", type=click.IntRange(1), default=50, help="Runs of each network and number of changed nodes.")
-@epsilon_option
-def sites(networks: list[str], rows: int, runs: int, epsilon: float, progress: Progress) -> str:
-    """Change the laws of some nodes at one of four sites, and find them as children of the site.
-
-    What is printed is a section of bench/results/custodians.md.
-    """
-    return shifted_section(run_shifted(networks, rows, epsilon, runs, progress), command_line())
 
 
 @bench.command(short_help="Read damaged and hostile inputs of every kind.")
@@ -191,30 +133,19 @@ def _open_own(path: str, schema_path: str, accept_no_guarantee: bool) -> TrustTa
 @page_command("Compare effects from private evidence with exact do-laws.", lines=True)
 @list_option("--networks", EFFECT_NETWORKS, KNOWN, "Networks of levels.")
 @click.option("--pairs", type=click.IntRange(1), default=8, help="Pairs of a cause and an effect in each network.")
-@click.option("--runs", type=click.IntRange(1), default=20, help="Repetitions with the true graph.")
+@click.option("--runs", "repetitions", type=click.IntRange(1), default=20, help="Repetitions with the true graph.")
 @click.option("--unknown", type=click.IntRange(0), default=3, help="Repetitions with the graph of the evidence.")
 @click.option("--rows", type=click.IntRange(1), default=100_000, help="Rows of each sample.")
 @epsilon_option
 @click.option("--redraws", type=click.IntRange(1), default=20, help="Redraws of graph and effect.")
 @list_option("--real", REAL, names(REAL), "Tables of packages; none if it is empty.")
-def effects(
-    networks: list[str],
-    pairs: int,
-    runs: int,
-    unknown: int,
-    rows: int,
-    epsilon: float,
-    redraws: int,
-    real: list[str],
-    progress: Progress,
-) -> str:
+def effects(real: list[str], progress: Progress, **case: Any) -> str:
     """Compare effects from private evidence with exact do-laws of known networks: error, coverage and width.
 
     Also linear Gaussian networks, NSW with controls from the CPS (package causaldata), tables of ACIC 2016 (package
     causallib), and rivals' widths by formula.
     """
-    case = EffectCase(networks, pairs, runs, unknown, rows, epsilon, redraws)
-    return effects_page(case, real, command_line(), progress)
+    return effects_page(EffectCase(**case), real, command_line(), progress)
 
 
 @page_command("Hold probabilities of edges and arrows against known graphs.")
@@ -246,20 +177,3 @@ def probabilities(
         likely.draw_reliability(found, figure)
     shown = None if figure is None else Path(figure).name
     return likely.probabilities_page(found, outside, redraws, command_line(), shown)
-
-
-@page_command("Compare synthetic rows with the rows behind their evidence.")
-@list_option("--networks", SMALL_NETWORKS, KNOWN, "Networks to run on.")
-@click.option("--rows", type=click.IntRange(100), default=100_000, help="Rows of each table.")
-@epsilon_option
-@click.option("--runs", type=click.IntRange(1), default=5, help="Runs of each network.")
-@click.option(
-    "--aim",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Run AIM beside, each time for at most so many seconds of the processor.",
-)
-def synthesis(networks: list[str], rows: int, epsilon: float, runs: int, aim: float | None, progress: Progress) -> str:
-    """Compare synthetic rows with the rows behind their evidence: margins, and the graph that plain PC finds."""
-    found = compare_all(networks, rows, epsilon, runs, progress, aim)
-    return synthesis_page(found, rows, epsilon, command_line(), aim)

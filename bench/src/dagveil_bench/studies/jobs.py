@@ -10,7 +10,7 @@ import msgspec
 
 from dagveil.errors import MethodError
 from dagveil.privacy.receipt import Calibration
-from dagveil_bench.local_pairs import PAIR_SETS
+from dagveil_bench.local_data import PAIR_SETS
 from dagveil_bench.studies.metrics import Task
 from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Role, Study
 
@@ -73,6 +73,11 @@ class Job(msgspec.Struct, frozen=True):
         """Seed of the noise: of this run alone."""
         return _seed_of("noise", self.key)
 
+    @property
+    def plain_seed(self) -> int:
+        """The study's seed and the number of the sample, for tasks that draw rows and noise from such numbers."""
+        return self.seed + self.sample
+
 
 def list_jobs(study: Study) -> list[Job]:
     """Return all runs, one repetition after the other, so that half a study is a study of half the repetitions."""
@@ -88,7 +93,11 @@ def list_jobs(study: Study) -> list[Job]:
         _job(study, *chosen, repetition)
         for repetition in range(study.repetitions)
         for chosen in combinations
-        if repetition == 0 or (_is_repeated(study.task, chosen[2].role) and chosen[2].wants(repetition))
+        if repetition == 0
+        or (
+            _is_repeated(study.task, chosen[2].role)
+            and all(part.repetitions is None or repetition < part.repetitions for part in (chosen[0], chosen[2]))
+        )
     ]
     seen: dict[str, Job] = {}
     for job in jobs:
@@ -140,7 +149,8 @@ def _write_number(text: str) -> str:
 
 
 def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
-    chosen: tuple[str, ...] = (COMPLETE, EMPTY)
+    without = (Task.MEMBERSHIP, Task.SYNTHESIS, Task.HIDDEN_CAUSES)
+    chosen: tuple[str, ...] = () if task in without else (COMPLETE, EMPTY)
     if task is Task.INDEPENDENCE or (task is Task.REPORTS and data.source.endswith("null")):
         chosen = (NO_ROWS,)
     elif task is Task.LOCAL and data.source.split()[0] in PAIR_SETS:

@@ -22,6 +22,11 @@ class Task(enum.Enum):
     LOCAL = "local"  # an algorithm searches records that a local mechanism has randomised; a budget is a p_max
     SITES = "sites"  # rows are dealt out to several sites; what they release by one plan is added and searched
     REPORTS = "reports"  # the same test asks reports of a local channel, with and without knowledge of it
+    SHIFTED_SITES = "shifted-sites"  # one of several sites follows other laws; evidence is added with a column for it
+    PERSONS = "persons"  # rows are visits of persons, who are protected in several ways; rows of a study are persons
+    MEMBERSHIP = "membership"  # an attacker tells from noisy tables whether a person is among so many
+    SYNTHESIS = "synthesis"  # rows are drawn from evidence, and compared with those behind it
+    HIDDEN_CAUSES = "hidden-causes"  # columns of a network are hidden, and a graph is held against the true PAG
 
     @property
     def axis(self) -> str:
@@ -69,6 +74,21 @@ class Metric(enum.Enum):
     RECORD_EPSILON = "record-epsilon", "Exact ε of local privacy, per record", 1
     # share of true edges among the pairs that were found apart
     OMISSION = "omission", "False omission rate of the skeleton", 2, True
+    # changed nodes among the children of a column for the site, and how many others it has
+    CHANGED_FOUND = "changed-found", "Changed nodes that are children of the site (share)", 2, True
+    FALSE_CHILDREN = "false-children", "Other children of the site", 2
+    # whether the comparison of sites names any column whose distribution differs, or pair whose dependence does
+    COLUMNS_NAMED = "columns-named", "Sites said to differ in a column (share)", 2, True
+    PAIRS_NAMED = "pairs-named", "Sites said to differ in a pair (share)", 2, True
+    # true positives less false ones of an attacker; what nobody who sees the release can exceed
+    ADVANTAGE = "advantage", "Membership advantage of an attacker", 2
+    ADVANTAGE_BOUND = "advantage-bound", "Bound of the advantage", 2
+    # mean total variation distance of all margins of so many columns
+    MARGINS_1 = "margins-1", "Error of margins of one column", 4
+    MARGINS_2 = "margins-2", "Error of margins of two columns", 4
+    MARGINS_3 = "margins-3", "Error of margins of three columns", 4
+    # ends of edges with the same mark (arrowhead, tail, circle) in both graphs
+    MARK_F1 = "mark-f1", "Mark F1", 3, True
 
     def __new__(cls, name: str, title: str, digits: int, is_share: bool = False) -> Metric:
         """Make a member, whose value is its name alone."""
@@ -88,16 +108,25 @@ OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RE
 
 OF_SKELETONS = frozenset({Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR, Metric.OMISSION})
 _COSTS = frozenset({Metric.CPU_SECONDS, Metric.WALL_SECONDS, Metric.PEAK_MEMORY})
-_OF_TESTS = frozenset({Metric.REJECTED})
-_OF_REPORTS = frozenset({Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON})
+_OF_GRAPHS = OF_SKELETONS | {Metric.CPDAG_F1, Metric.SHD, Metric.ARROW_PRECISION, Metric.ARROW_RECALL}
+_OF_SITES = {Metric.CHANGED_FOUND, Metric.FALSE_CHILDREN, Metric.COLUMNS_NAMED, Metric.PAIRS_NAMED}
+OF_MARGINS = (Metric.MARGINS_1, Metric.MARGINS_2, Metric.MARGINS_3)
 
-# what the runs of a task can have
+# what the runs of a task can have, beside their costs
 METRICS_OF = {
-    Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,
-    Task.INDEPENDENCE: _OF_TESTS | _COSTS,
-    Task.REPORTS: OF_SKELETONS | _OF_TESTS | _COSTS,
-    Task.SITES: frozenset(Metric) - _OF_TESTS - _OF_REPORTS - OF_BUDGETS - {Metric.QUESTIONS},
-    Task.LOCAL: _OF_REPORTS | {Metric.SKELETON_F1} | _COSTS,
+    task: _COSTS | metrics
+    for task, metrics in {
+        Task.GRAPH: _OF_GRAPHS | {Metric.QUESTIONS, Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED},
+        Task.INDEPENDENCE: {Metric.REJECTED},
+        Task.LOCAL: {Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON, Metric.SKELETON_F1},
+        Task.SITES: _OF_GRAPHS,
+        Task.REPORTS: OF_SKELETONS | {Metric.REJECTED},
+        Task.SHIFTED_SITES: _OF_GRAPHS | _OF_SITES,
+        Task.PERSONS: _OF_GRAPHS,
+        Task.MEMBERSHIP: {Metric.ADVANTAGE, Metric.ADVANTAGE_BOUND},
+        Task.SYNTHESIS: {Metric.SKELETON_F1, *OF_MARGINS},
+        Task.HIDDEN_CAUSES: {Metric.SKELETON_F1, Metric.MARK_F1},
+    }.items()
 }
 
 

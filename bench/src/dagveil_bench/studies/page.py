@@ -6,7 +6,6 @@ import csv
 import enum
 import io
 import math
-import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -269,6 +268,13 @@ def _describe_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Sess
         for entry in study.methods
         if entry.repetitions is not None and entry.repetitions < study.repetitions
     ]
+    if study.answered_by:
+        notes.append(f"Means are over the samples on which {study.answered_by} has an answer.")
+    notes += [
+        f"{data.title}: {data.repetitions} repetitions."
+        for data in study.data_sets
+        if data.repetitions is not None and data.repetitions < study.repetitions
+    ]
     notes += _describe_missing(spots, study.task.axis)
     notes += dict.fromkeys(f"Published under {p.metric.title!r}: {p.source}." for p in study.published)
     return [*lines, *(["\n".join(f"- {note}" for note in notes)] if notes else [])]
@@ -310,8 +316,7 @@ def _describe_failures(spots: Sequence[Spot]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    plain = re.sub(r"`", "", text)
-    return "".join(_TEX.get(mark, mark) for mark in plain)
+    return "".join(_TEX.get(mark, mark) for mark in text.replace("`", ""))
 
 
 # metrics that are listed: the more, the better, and neither the complete nor the empty graph wins them
@@ -346,7 +351,9 @@ def list_defeats(study: Study, spots: Sequence[Spot], metric: Metric) -> list[De
             and spot.estimates[metric].mean > mine.mean
         ]
         rivals.sort(key=lambda spot: -spot.estimates[metric].mean)
-        found += [Defeat(own, rival, _is_clear(mine, rival.estimates[metric])) for rival in rivals]
+        for rival in rivals:
+            theirs = rival.estimates[metric]  # a width that is nan is exceeded by nothing
+            found.append(Defeat(own, rival, theirs.mean - mine.mean > mine.half_width + theirs.half_width))
     return found
 
 
@@ -380,8 +387,3 @@ def _tell(defeat: Defeat, metric: Metric, study: Study) -> str:
         how = "one run has no interval"
     place = f"{own.data}, {study.task.axis} = {own.epsilon:g}{rows}"
     return f"- {place}: {rival.label} {means[0]}, {own.label} {means[1]}; {how}"
-
-
-def _is_clear(own: Estimate, rival: Estimate) -> bool:
-    widths = own.half_width + rival.half_width
-    return not math.isnan(widths) and rival.mean - own.mean > widths

@@ -34,14 +34,15 @@ class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     The source is one of `dagveil_bench.studies.datasets`, or the name of a plug-in with its arguments; or what the
     study's task takes, such as a design of tests, or a data set and a mechanism of local privacy. Samples are seeded by
     the label, which is the source if empty. Variants are other sources of the same rows, for methods that ask for them:
-    such as rows in public bins. Rows stand in place of the study's. The stand-in is sampled where the records are not
-    installed; tables name it, as simulated if it has no label of its own.
+    such as rows in public bins. Rows stand in place of the study's; repetitions are at most so many. The stand-in is
+    sampled where the records are not installed; tables name it, as simulated if it has no label of its own.
     """
 
     source: Name
     label: str = ""
     variants: dict[str, str] = {}
     rows: tuple[Count, ...] = ()
+    repetitions: Count | None = None
     stand_in: DataSet | None = None
 
     @property
@@ -86,10 +87,6 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def takes(self, data: DataSet, n_rows: int) -> bool:
         """Tell whether it is run on this data set."""
         return (not self.data or data.title in self.data) and (not self.rows or n_rows in self.rows)
-
-    def wants(self, repetition: int) -> bool:
-        """Tell whether it is repeated once more."""
-        return self.repetitions is None or repetition < self.repetitions
 
 
 class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,6 +144,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     of tables and figures; the store has them all. A run is given up after `limit` seconds. The champion is the method
     about which the page says where others have a higher F1; published figures stand beside ours. With `redraws`
     confidence is drawn so often, and graphs are those that a user sees; without, they have all that the search finds.
+    Means are over the samples on which the method `answered_by` has an answer, if it has any: it may run out of time.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -165,6 +163,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     metrics: Annotated[tuple[Metric, ...], msgspec.Meta(min_length=1)] = (Metric.SKELETON_F1,)
     limit: Positive | None = None
     champion: str = ""
+    answered_by: str = ""
     published: tuple[Printed, ...] = ()
     notes: tuple[str, ...] = ()
     quick: Miniature = Miniature()
@@ -201,6 +200,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 if not quick.methods or entry.title in quick.methods
             ),
             champion="" if quick.methods and self.champion not in quick.methods else self.champion,
+            answered_by="" if quick.methods and self.answered_by not in quick.methods else self.answered_by,
             published=(),  # figures of others are not of a miniature
         )
 

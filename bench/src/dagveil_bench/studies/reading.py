@@ -21,15 +21,19 @@ from dagveil.examples.networks import load_network
 from dagveil.methods.method import method_named
 from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
-from dagveil_bench.custodians import count_sites
+from dagveil_bench.custodians import ALIKE, WITH_SITE, count_sites, read_shifted
 from dagveil_bench.drawn_tables import KINDS as DRAWN
 from dagveil_bench.exact_searches import EXACT_SEARCHES, read_exact_settings
+from dagveil_bench.hidden_causes import CLASS, PEER, PRIVATE, read_hidden
 from dagveil_bench.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
 from dagveil_bench.local_aware import View, read_reports
 from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
+from dagveil_bench.peers import read_seconds
+from dagveil_bench.persons import UNITS, WAYS
 from dagveil_bench.studies.datasets import check_data_source
 from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Miniature, Printed, Role, Study
+from dagveil_bench.synthesis import AIM, FRESH_ROWS, OURS, TRUE_ROWS
 
 _ENUMS: Final[Mapping[str, type[enum.Enum]]] = {
     "metrics": Metric,
@@ -98,7 +102,9 @@ def check_study(study: Study) -> None:
     entries = [entry.title for entry in study.methods]
     if not data or not study.methods:
         raise _mistake("data" if not data else "methods", "is empty; name at least one")
-    _check_unique("data", titles)
+    for i, label in enumerate(titles):
+        if label in titles[:i]:
+            raise _called_alike("data", i, label, titles.index(label))
     _check_methods(study)
     _check_finite("budgets", study.budgets)
     _check_once("budgets", study.budgets)
@@ -129,15 +135,16 @@ def check_study(study: Study) -> None:
                 if len(values) != printed.size:
                     counts = f"{len(printed.budgets)} budgets and {len(printed.rows)} numbers of rows"
                     raise MethodError(f"values.{label} has {len(values)} figures for {counts}")
-    if study.champion:
-        with _placed("champion"):
-            _check_known("method", study.champion, [e.title for e in study.methods if e.role is Role.CONTENDER])
-    for label in study.quick.data:
-        with _placed("quick"):
-            _check_known("data", label, titles)
-    for label in study.quick.methods:
-        with _placed("quick"):
-            _check_known("methods", label, entries)
+    contenders = [entry.title for entry in study.methods if entry.role is Role.CONTENDER]
+    for place, key, labels, known in (
+        ("champion", "method", [study.champion] if study.champion else [], contenders),
+        ("answered_by", "method", [study.answered_by] if study.answered_by else [], entries),
+        ("quick", "data", study.quick.data, titles),
+        ("quick", "methods", study.quick.methods, entries),
+    ):
+        with _placed(place):
+            for label in labels:
+                _check_known(key, label, known)
 
 
 def _check_entry(entry: Entry, task: Task, data: tuple[DataSet, ...]) -> None:
@@ -160,12 +167,6 @@ def _check_entry(entry: Entry, task: Task, data: tuple[DataSet, ...]) -> None:
 def _check_known(place: str, label: str, known: list[str]) -> None:
     if label not in known:
         raise MethodError(f"{place}: nothing is called {label!r}; there are: {'; '.join(known)}")
-
-
-def _check_unique(place: str, labels: list[str]) -> None:
-    for i, label in enumerate(labels):
-        if label in labels[:i]:
-            raise _called_alike(place, i, label, labels.index(label))
 
 
 def _check_methods(study: Study) -> None:
@@ -237,7 +238,22 @@ _SOURCES: Final[Mapping[Task, Callable[[str], object]]] = {
     Task.LOCAL: check_local_source,
     Task.SITES: load_network,
     Task.REPORTS: read_reports,
+    Task.SHIFTED_SITES: read_shifted,
+    Task.PERSONS: load_network,
+    Task.MEMBERSHIP: load_network,
+    Task.SYNTHESIS: load_network,
+    Task.HIDDEN_CAUSES: read_hidden,
 }
+# what a method of these tasks is, and all that there are
+_CHOICES: Final[Mapping[Task, tuple[str, tuple[str, ...]]]] = {
+    Task.REPORTS: ("view", tuple(view.value for view in View)),
+    Task.SHIFTED_SITES: ("way", (ALIKE, WITH_SITE)),
+    Task.PERSONS: ("way", WAYS),
+    Task.MEMBERSHIP: ("unit", tuple(UNITS)),
+    Task.SYNTHESIS: ("source of rows", (TRUE_ROWS, FRESH_ROWS, OURS, AIM)),
+    Task.HIDDEN_CAUSES: ("program", (PRIVATE, CLASS, PEER)),
+}
+_WITHOUT_NOISE: Final = (TRUE_ROWS, FRESH_ROWS, PEER)
 
 
 def check_source_of(task: Task, source: str) -> None:
@@ -249,18 +265,33 @@ def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None
     """Refuse a method, test or algorithm that runs of this task do not know, or settings that it does not have."""
     match task:
         case Task.GRAPH if entry.method in EXACT_SEARCHES:
-            _check_exact(entry, data)
+            if entry.role is not Role.CEILING:
+                raise MethodError('role: a search without privacy has no budget; write role = "ceiling"')
+            read_exact_settings(entry.settings)
+            for item in data:
+                if (not entry.data or item.title in entry.data) and item.source.split()[0] not in DRAWN:
+                    raise MethodError(
+                        f"{entry.method} searches rows of other kinds than {item.source!r}; name its data"
+                    )
         case Task.GRAPH:
-            _check_settings(entry)
+            method, settings = method_named(entry.method), dict(entry.settings)
+            if entry.budget_setting is not None:
+                if entry.budget_setting in settings:
+                    raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
+                settings[entry.budget_setting] = 1.0
+            settings |= {name: values[0] for name, values in entry.settings_at.items() if values}
+            read_settings(method, entry.calibration, settings)
         case Task.INDEPENDENCE:
-            _check_test(entry)
+            if entry.method not in TESTS:
+                raise MethodError(f"no test is called {entry.method!r}; choose one of {'; '.join(TESTS)}")
+            _refuse_settings(entry, "a test")
+            if entry.method in EXACT_TESTS and entry.role is not Role.CEILING:
+                raise MethodError('role: an exact test has no budget; write role = "ceiling"')
+            if entry.method.startswith(PUBLISHED) is not (entry.calibration is Calibration.PAPER):
+                raise MethodError(f'calibration: "paper" is for tests called {PUBLISHED!r}, and for no others')
         case Task.SITES:
             count_sites(entry.method)
             _refuse_choices(entry, "a number of sites")
-        case Task.REPORTS:
-            if entry.method not in [view.value for view in View]:
-                raise MethodError(f"no view is called {entry.method!r}; choose aware or blind")
-            _refuse_choices(entry, "a view")
         case Task.LOCAL:
             _refuse_settings(entry, "an algorithm")
             if entry.calibration is not Calibration.SOUND:
@@ -268,6 +299,16 @@ def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None
             check_algorithm(
                 entry.method, [read_source(d.source) for d in data if not entry.data or d.title in entry.data]
             )
+        case _:
+            what, known = _CHOICES[task]
+            if entry.method not in known:
+                raise MethodError(f"no {what} is called {entry.method!r}; choose {' or '.join(known)}")
+            if entry.method in _WITHOUT_NOISE and entry.role is not Role.CEILING:
+                raise MethodError(f'role: {entry.method} has no budget; write role = "ceiling"')
+            if entry.method in (AIM, PEER):
+                read_seconds(entry.settings)
+            elif entry.method not in _WITHOUT_NOISE:
+                _refuse_choices(entry, f"a {what}")
 
 
 def check_budgets_of(task: Task, budgets: tuple[float, ...]) -> None:
@@ -285,36 +326,6 @@ def check_metrics_of(task: Task, metrics: Iterable[Metric]) -> None:
             raise MethodError(f"runs of the task {task.value} have no {metric.value}; choose from {listed}")
 
 
-def _check_exact(entry: Entry, data: tuple[DataSet, ...]) -> None:
-    if entry.role is not Role.CEILING:
-        raise MethodError('role: a search without privacy has no budget; write role = "ceiling"')
-    read_exact_settings(entry.settings)
-    for item in data:
-        if (not entry.data or item.title in entry.data) and item.source.split()[0] not in DRAWN:
-            raise MethodError(f"{entry.method} searches rows of other kinds than {item.source!r}; name its data")
-
-
-def _check_settings(entry: Entry) -> None:
-    method = method_named(entry.method)
-    settings = dict(entry.settings)
-    if entry.budget_setting is not None:
-        if entry.budget_setting in settings:
-            raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
-        settings[entry.budget_setting] = 1.0
-    settings |= {name: values[0] for name, values in entry.settings_at.items() if values}
-    read_settings(method, entry.calibration, settings)
-
-
-def _check_test(entry: Entry) -> None:
-    if entry.method not in TESTS:
-        raise MethodError(f"no test is called {entry.method!r}; choose one of {'; '.join(TESTS)}")
-    _refuse_settings(entry, "a test")
-    if entry.method in EXACT_TESTS and entry.role is not Role.CEILING:
-        raise MethodError('role: an exact test has no budget; write role = "ceiling"')
-    if entry.method.startswith(PUBLISHED) is not (entry.calibration is Calibration.PAPER):
-        raise MethodError(f'calibration: "paper" is for tests called {PUBLISHED!r}, and for no others')
-
-
 def _refuse_choices(entry: Entry, what: str) -> None:
     _refuse_settings(entry, what)
     if entry.calibration is not Calibration.SOUND or entry.role is Role.CEILING:
@@ -322,14 +333,8 @@ def _refuse_choices(entry: Entry, what: str) -> None:
 
 
 def _refuse_settings(entry: Entry, what: str) -> None:
-    given = {
-        "settings": entry.settings,
-        "budget_setting": entry.budget_setting,
-        "settings_at": entry.settings_at,
-        "variant": entry.variant,
-    }
-    for name, value in given.items():
-        if value:
+    for name in ("settings", "budget_setting", "settings_at", "variant"):
+        if getattr(entry, name):
             raise MethodError(f"{name}: {what} has none; leave it out")
 
 

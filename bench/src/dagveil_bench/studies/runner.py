@@ -15,9 +15,11 @@ from dagveil.methods.method import METHODS, method_named, method_plugins
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import schema_knowledge
 from dagveil_bench.exact_searches import EXACT_SEARCHES
+from dagveil_bench.hidden_causes import PEER
 from dagveil_bench.local_algorithms import check_peers
 from dagveil_bench.local_data import PACKAGES
 from dagveil_bench.local_source import read_source
+from dagveil_bench.peers import import_peer
 from dagveil_bench.studies.datasets import plugin_origin, sample_source
 from dagveil_bench.studies.jobs import Job, choose_jobs, list_jobs
 from dagveil_bench.studies.machine import describe_hardware, describe_packages, describe_software, list_changes
@@ -26,6 +28,10 @@ from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.store import COLUMNS, Store
 from dagveil_bench.studies.trial import Outcome, describe_failure, run_job
 from dagveil_bench.studies.worker_pool import Lost, WorkerPool
+from dagveil_bench.synthesis import AIM
+
+# programs of others that are searched for before a study runs: their modules, and the extras that bring them
+_PEERS = {PEER: ("causallearn.search.ConstraintBased.FCI", "peers"), AIM: ("snsynth.aim", "aim")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,8 @@ def _packages(study: Study) -> dict[str, str]:
         found |= {f"data plug-in {name}": origin for name, origin in origins.items() if origin is not None}
         return found | (describe_packages(("causal-learn", "pgmpy")) if exact else {})
     if study.task is not Task.LOCAL:
-        return {}
+        used = any(entry.method in _PEERS for entry in study.methods)
+        return describe_packages(("causal-learn", "smartnoise-synth")) if used else {}
     sources = {read_source(data.source).data for data in study.data_sets}
     needed = {"causal-learn", *(package for source in sources for package in PACKAGES.get(source, ()))}
     return describe_packages(sorted(needed))
@@ -137,6 +144,8 @@ def check_first(jobs: Sequence[Job], study: Sequence[Job]) -> None:
                 method_named(job.method).check(schemas[job.source], schema_knowledge(schemas[job.source]))
             elif job.task is Task.LOCAL:
                 check_peers(job.method)
+            elif job.method in _PEERS:
+                import_peer(*_PEERS[job.method])
         except DagveilError as error:
             raise MethodError(
                 f"{job.label!r} cannot be run on {job.data!r}: {error}. Nothing was run; name the data sets that the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,9 +67,13 @@ def choose_axis(spots: Sequence[Spot]) -> Axis:
 def summarise(study: Study, outcomes: Mapping[str, Outcome]) -> list[Spot]:
     """Average the stored runs of every combination of a study, in the order of the plan."""
     groups: dict[tuple[str, int, str, float], list[Job]] = {}
-    for job in list_jobs(study):
+    jobs = list_jobs(study)
+    for job in jobs:
         groups.setdefault((job.data, job.n_rows, job.label, job.epsilon), []).append(job)
-    return [_summarise_one(jobs, outcomes) for jobs in groups.values()]
+    answers = [job for job in jobs if job.label == study.answered_by and outcomes.get(job.key, Outcome()).numbers]
+    samples = {(job.data, job.n_rows, job.sample) for job in answers}
+    counted = {job.key for job in jobs if not samples or (job.data, job.n_rows, job.sample) in samples}
+    return [_summarise_one(each, outcomes, counted) for each in groups.values()]
 
 
 def estimate_mean(values: Sequence[float]) -> Estimate:
@@ -83,11 +88,13 @@ def estimate_mean(values: Sequence[float]) -> Estimate:
     return Estimate(count, mean, deviation, quantile * deviation / math.sqrt(count))
 
 
-def _summarise_one(jobs: Sequence[Job], outcomes: Mapping[str, Outcome]) -> Spot:
+def _summarise_one(jobs: Sequence[Job], outcomes: Mapping[str, Outcome], counted: AbstractSet[str]) -> Spot:
+    """Average runs; those that are not `counted` are stored all the same."""
     found = [outcomes[job.key] for job in jobs if job.key in outcomes]
+    averaged = [outcomes[job.key] for job in jobs if job.key in outcomes and job.key in counted]
     estimates = {}
     for metric in Metric:
-        values = [number for outcome in found if not math.isnan(number := outcome.of(metric))]
+        values = [number for outcome in averaged if not math.isnan(number := outcome.of(metric))]
         if values:
             estimates[metric] = estimate_mean(values)
     first = jobs[0]

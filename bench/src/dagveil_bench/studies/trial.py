@@ -9,30 +9,34 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from dagveil.evaluation.comparison import skeleton_f1
-from dagveil.examples.networks import load_network, network_schema, sample_codes
+from dagveil.evaluation.comparison import mark_f1, skeleton_f1
+from dagveil.examples.networks import Network, load_network, network_schema, sample_codes, sample_table
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.pag import MixedGraph
 from dagveil.methods.method import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.receipt import Calibration, bound_advantage
 from dagveil.runs.discovery import discover
-from dagveil.runs.result import Result
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.custodians import count_sites, measure_sites
+from dagveil_bench.custodians import count_sites, measure_shifted, measure_sites, read_shifted, search_shifted
 from dagveil_bench.drawn_tables import draw_table
 from dagveil_bench.exact_searches import EXACT_SEARCHES, search_exactly
+from dagveil_bench.hidden_causes import HiddenSample
 from dagveil_bench.levels import LEVEL, TESTS, design_named, draw_design
 from dagveil_bench.local_aware import View, find_pairs, open_reports, read_reports, rejects_null
 from dagveil_bench.local_source import count_wrong_edges, load_records, randomise, read_source, search_reports
+from dagveil_bench.peers import read_seconds
+from dagveil_bench.persons import TRIALS, UNITS, attack, draw_visits, search_visits
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.jobs import COIN, COMPLETE, Job
 from dagveil_bench.studies.machine import read_peak, reset_peak
-from dagveil_bench.studies.metrics import OF_SKELETONS, Metric, Task, score_graph, spent_epsilon
+from dagveil_bench.studies.metrics import OF_MARGINS, OF_SKELETONS, Metric, Task, score_graph, spent_epsilon
 from dagveil_bench.studies.plan import Role
+from dagveil_bench.synthesis import AIM, FRESH_ROWS, TRUE_ROWS, draw_rows, margin_errors, plain_pc
 
 Product = TypeVar("Product")
 
@@ -135,18 +139,74 @@ def _search(job: Job) -> Mapping[Metric, float]:
 
 def _share(job: Job) -> Mapping[Metric, float]:
     network = load_network(job.source)
-    dag = network.dag()
     if job.role is Role.FLOOR:
-        return score_graph(_floor(job, dag), dag)
+        return _score_floor(job, network)
     codes = sample_codes(network, job.n_rows, np.random.default_rng(job.sample_seed))
     schema, (count, rounds) = network_schema(network, job.n_rows), count_sites(job.method)
 
-    def work() -> Result:
+    def work() -> Cpdag:
         evidence = measure_sites(codes, schema, job.epsilon, job.delta, count, job.noise_seed, rounds)
-        return search_evidence(evidence, SearchSettings(redraws=0))
+        return search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag
 
-    result, costs = _weigh(work)
-    return {**score_graph(result.graph.cpdag, dag), **costs}
+    found, costs = _weigh(work)
+    return {**score_graph(found, network.dag()), **costs}
+
+
+def _score_floor(job: Job, network: Network) -> Mapping[Metric, float]:
+    return score_graph(_floor(job, network.dag()), network.dag())
+
+
+def _shift(job: Job) -> Mapping[Metric, float]:
+    network, changed = read_shifted(job.source)
+    if job.role is Role.FLOOR:
+        return _score_floor(job, network)
+    released, nodes = measure_shifted(network, changed, job.n_rows, job.epsilon, job.delta, job.plain_seed)
+    (found, told), costs = _weigh(lambda: search_shifted(job.method, released, nodes))
+    return {**score_graph(found, network.dag()), **told, **costs}
+
+
+def _protect(job: Job) -> Mapping[Metric, float]:
+    network = load_network(job.source)
+    if job.role is Role.FLOOR:
+        return _score_floor(job, network)
+    visits = draw_visits(network, job.n_rows, np.random.default_rng([job.n_rows, job.plain_seed]))
+    found, costs = _weigh(
+        lambda: search_visits(network, visits, job.method, job.n_rows, job.epsilon, job.delta, job.plain_seed)
+    )
+    return {**score_graph(found, network.dag()), **costs}
+
+
+def _attack(job: Job) -> Mapping[Metric, float]:
+    trials = range(job.sample * TRIALS, (job.sample + 1) * TRIALS)
+    budget = Budget.of(job.epsilon, job.delta)
+    network = load_network(job.source)
+    advantage, costs = _weigh(lambda: attack(network, job.method, job.n_rows, budget, job.seed, trials))
+    bound = bound_advantage(job.epsilon, job.delta) if UNITS[job.method] else 1.0
+    return {Metric.ADVANTAGE: advantage, Metric.ADVANTAGE_BOUND: bound, **costs}
+
+
+def _synthesise(job: Job) -> Mapping[Metric, float]:
+    network = load_network(job.source)
+    schema = network_schema(network, job.n_rows)
+    table, fresh = (sample_table(network, job.n_rows, np.random.default_rng([job.plain_seed, k])) for k in (0, 1))
+    drawn: pa.Table | None = {TRUE_ROWS: table, FRESH_ROWS: fresh}.get(job.method)
+    costs: Mapping[Metric, float] = {}
+    if drawn is None:
+        seconds = read_seconds(job.settings) if job.method == AIM else None
+        drawn, costs = _weigh(lambda: draw_rows(table, schema, job.epsilon, job.delta, job.plain_seed, seconds))
+    if drawn is None:  # the peer was stopped
+        return {}
+    errors = {} if job.method == TRUE_ROWS else dict(zip(OF_MARGINS, margin_errors(table, drawn, schema), strict=True))
+    return {Metric.SKELETON_F1: skeleton_f1(plain_pc(drawn, schema), network.dag()), **errors, **costs}
+
+
+def _uncover(job: Job) -> Mapping[Metric, float]:
+    rows = HiddenSample(job.source, job.n_rows, job.sample, job.plain_seed)
+    seconds = read_seconds(job.settings)
+    found, costs = _weigh(lambda: rows.search(job.method, job.epsilon, job.delta, job.redraws, seconds))
+    if found is None:  # the peer was stopped
+        return {}
+    return {Metric.SKELETON_F1: skeleton_f1(found, rows.truth), Metric.MARK_F1: mark_f1(found, rows.truth), **costs}
 
 
 def _read_reports(job: Job) -> Mapping[Metric, float]:
@@ -171,6 +231,11 @@ _RUNS: Mapping[Task, Callable[[Job], Mapping[Metric, float]]] = {
     Task.LOCAL: _search,
     Task.SITES: _share,
     Task.REPORTS: _read_reports,
+    Task.SHIFTED_SITES: _shift,
+    Task.PERSONS: _protect,
+    Task.MEMBERSHIP: _attack,
+    Task.SYNTHESIS: _synthesise,
+    Task.HIDDEN_CAUSES: _uncover,
 }
 
 
