@@ -32,15 +32,12 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# open at the same time, or half of the files that the process may open if these are fewer
 MOST_CONNECTIONS: Final = 512
-"""Open at the same time, or half of the files that the process may open if these are fewer."""
-
+# in which a request's headers must have arrived, and after which an idle connection is closed
 SECONDS_FOR_HEADERS: Final = 10.0
-"""In which a request's headers must have arrived, and after which an idle connection is closed."""
-
+# connections that are accepted in one go, before any is counted; or a quarter of the files if these are fewer
 BACKLOG: Final = 256
-"""Connections that are accepted in one go, before any is counted; or a quarter of the files if these are fewer."""
-
 DEBUG_VARIABLE: Final = "DAGVEIL_DEBUG"
 
 
@@ -257,8 +254,7 @@ class Writer:
 
     def __init__(self, store: ReportStore) -> None:
         self.store = store
-        self.failing = False
-        """Whether the last batches could not be written."""
+        self.failing = False  # whether the last batches could not be written
         self._waiting: asyncio.Queue[tuple[Batch, asyncio.Future[bool]]] = asyncio.Queue(MOST_WAITING)
         self._thread = ThreadPoolExecutor(1, "dagveil-writer")
 

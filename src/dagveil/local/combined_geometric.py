@@ -24,9 +24,8 @@ from dagveil.privacy.noise.source import NoiseSource
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+# records that are alike by symmetry count once; of more classes than this ε is not computed
 MOST_CLASSES: Final = 100_000
-"""Records that are alike by symmetry count once; of more classes than this ε is not computed."""
-
 _BLOCK: Final = 2**22  # numbers held at a time when records are compared
 MOST_WRITTEN_OUT: Final = 4096  # largest product of columns whose matrix is written out, for the metric parameter
 

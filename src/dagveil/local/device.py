@@ -25,8 +25,8 @@ from dagveil.privacy.receipt import SEEDED
 
 Integers = NDArray[np.int64]
 
+# name of a field that seeded records carry, so that nobody takes them for protected ones
 NOT_PRIVATE: Final = f"({SEEDED})"
-"""Name of a field that seeded records carry, so that nobody takes them for protected ones."""
 
 
 class Device:
@@ -82,9 +82,8 @@ def _plain(value: Any) -> Any:
 
 
 MOST_TRIES: Final = 8  # of one batch, before giving up
+# seconds between two tries; the first wait is a tenth of a second, and each is twice the last
 LONGEST_WAIT: Final = 5.0
-"""Seconds between two tries; the first wait is a tenth of a second, and each is twice the last."""
-
 SECONDS: Final = 30.0  # for connecting, and for an answer
 LARGEST_ANSWER: Final = 64 * 2**20
 

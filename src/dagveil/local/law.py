@@ -99,9 +99,8 @@ REDRAWS: Final = 50  # redraws of reports behind the standard errors of the iter
 class Rule(enum.Enum):
     """How a law is recovered."""
 
+    # by the inverse of the channel: without bias, and with an exact variance; shares may be negative
     INVERSE = "inverse"
-    """By the inverse of the channel: without bias, and with an exact variance; shares may be negative."""
-
     IBU = "ibu"  # by iterative Bayesian update: the likeliest law, never negative; biased where shares are near 0
 
 

@@ -21,8 +21,8 @@ from dagveil.local.reports import ReportEvidence, ReportQuestions, Reports, shar
 Floats = NDArray[np.float64]
 Mean = TypeVar("Mean", float, NDArray[np.float64])
 
+# floor for the correlation matrix of conditioning columns, which noise may leave indefinite
 SMALLEST_EIGENVALUE: Final = 1e-3
-"""Floor for the correlation matrix of conditioning columns, which noise may leave indefinite."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

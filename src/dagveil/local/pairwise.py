@@ -120,8 +120,8 @@ def cut(values: Floats) -> NDArray[np.int64]:
 
 PENALTY: Final = 1e-3
 BANDWIDTH: Final = 0.5  # of the regression, on columns that are scaled to [-1, 1]
+# smallest bandwidth of the criterion: columns with few values have a median distance of 0 or close to it
 NARROWEST: Final = 0.02
-"""Smallest bandwidth of the criterion: columns with few values have a median distance of 0 or close to it."""
 
 
 def compare_residuals(first: Floats, second: Floats) -> float:

@@ -60,9 +60,8 @@ def _read_column(name: str, labels: tuple[str, ...], shares: dict[str, float] | 
     return prior / total
 
 
+# of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³
 LARGEST_EPSILON: Final = 36.0
-"""Of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³."""
-
 SMALLEST_EPSILON: Final = 1e-6  # of a record: below it no number of reports would tell anything
 MOST_BISECTED: Final = 1000  # records, up to symmetry, of a combined geometric channel whose truth is searched for
 _ROUNDS: Final = 36

@@ -235,8 +235,8 @@ Floats = NDArray[np.float64]
 MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
 
 
+# by which share a stated figure may be below the one computed here: logarithms differ a little between machines
 TOLERANCE: Final = 1e-9
-"""By which share a stated figure may be below the one computed here: logarithms differ a little between machines."""
 
 
 _WORDS: Final = {

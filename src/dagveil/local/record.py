@@ -34,8 +34,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 CERTAIN: Final = 2**62  # what the weights of combined randomised response add up to
+# largest product of columns with one channel: numbers of records must be exact, and each must have a weight
 MOST_RECORDS: Final = 2**52
-"""Largest product of columns with one channel: numbers of records must be exact, and each must have a weight."""
 
 
 class Norm(enum.Enum):

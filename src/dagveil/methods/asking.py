@@ -34,23 +34,19 @@ RANK_STATISTICS = ("kendall", "spearman")
 VOTES = {"reconciled-g": PartTest.G, "reconciled-chi-square": PartTest.CHI_SQUARE}
 MEDIANS = {"median-g": PartTest.G, "median-chi-square": PartTest.CHI_SQUARE}
 EXACT_DISTANCE = "exact-distance"
+# statistics that an interactive method may be given by name
 ASKABLE = (*STATISTIC_NAMES, *VOTES, *MEDIANS, EXACT_DISTANCE)
-"""Statistics that an interactive method may be given by name."""
-
+# a median p-value of the parts below 1 − this speaks for dependence: independent parts have medians around ½
 MEDIAN_THRESHOLD = 0.75
-"""A median p-value of the parts below 1 − this speaks for dependence: independent parts have medians around ½."""
-
 PARTS = 41  # parts of a reconciled test; each must be large enough for a test of its own
+# share of the budget for the one-way tables, from which ties and the number of rows are read
 MARGIN_SHARE = Fraction(1, 20)
-"""Share of the budget for the one-way tables, from which ties and the number of rows are read."""
 
 
+# a setting between 0 and 1, such as the level of a test. Bounds of settings are checked before anything is spent.
 Level = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
-"""A setting between 0 and 1, such as the level of a test. Bounds of settings are checked before anything is spent."""
-
+# a share of the budget, in steps of about a thousandth; the rest is for something else
 Part = Annotated[float, msgspec.Meta(ge=0.001, le=0.999)]
-"""A share of the budget, in steps of about a thousandth; the rest is for something else."""
-
 Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1.0)]  # a share of the records, in steps of about a thousandth
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]  # a setting above 0
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]  # a setting of at least 0
@@ -74,11 +70,8 @@ class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Needs(enum.Enum):
     """What a method needs of its statistic."""
 
-    FIXED_NOISE = "fixed noise"
-    """A sensitivity that is fixed before the run."""
-
-    NOISY_VALUE = "noisy value"
-    """A noisy value, however it comes about."""
+    FIXED_NOISE = "fixed noise"  # a sensitivity that is fixed before the run
+    NOISY_VALUE = "noisy value"  # a noisy value, however it comes about
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 from dagveil.search.settings import SearchRule
 from dagveil.statistics.contingency import counts_sensitivity, interactions_squared_sensitivity
 
-LEVELS_SHARE = Fraction(1, 20)
-"""Share of the budget for the one-way tables that centre and scale columns with levels."""
+LEVELS_SHARE = Fraction(1, 20)  # share of the budget for the one-way tables that centre and scale columns with levels
 
 
 def release_levels(curator: Curator, share: Fraction) -> tuple[NoisyCounts, ...]:
@@ -56,29 +55,19 @@ def scale_levels(column: LevelColumn, shares: NDArray[np.float64]) -> tuple[floa
     return center, math.sqrt(float(shares @ (numbers - center) ** 2)) or 1.0
 
 
-ROWS_SHARE = Fraction(1, 100)
-"""Share of the budget that estimates the number of rows when the schema declares none."""
-
+ROWS_SHARE = Fraction(1, 100)  # share of the budget that estimates the number of rows when the schema declares none
+# search constants for tables of counts; sets of three and more enter with their main effects
 TABLE_SEARCH = SkeletonSettings(largest_order=4, removal_order=RemovalOrder.WEAKEST_EDGE)
-"""Search constants for tables of counts; sets of three and more enter with their main effects."""
-
+# the same between rounds, where an edge that is cut is not measured again: so fewer are cut
 ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001, largest_order=2)
-"""The same between rounds, where an edge that is cut is not measured again: so fewer are cut."""
-
+# search constants for numeric columns: their marginal tests have one degree of freedom and more power
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
-"""Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
-
+# search constants for features of numeric columns, beside levels or not
 FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
-"""Search constants for features of numeric columns, beside levels or not."""
-
+# the same for ordered levels under heavy noise: columns with few steps leave more behind than numbers do
 TREND_SEARCH = replace(FEATURE_SEARCH, conditional_level=0.001)
-"""The same for ordered levels under heavy noise: columns with few steps leave more behind than numbers do."""
-
-MOST_COLUMNS_AT_FULL_LEVEL = 40
-"""Beyond this width the levels of the search fall in proportion to the columns."""
-
-MOST_JOINT_CELLS = 2**14
-"""Cells of the table of all columns up to which one release of it is considered."""
+MOST_COLUMNS_AT_FULL_LEVEL = 40  # beyond this width the levels of the search fall in proportion to the columns
+MOST_JOINT_CELLS = 2**14  # cells of the table of all columns up to which one release of it is considered
 
 
 def is_numeric(schema: Schema) -> bool:

@@ -29,24 +29,15 @@ from dagveil.progress import Progress
 
 Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]
 
-REACH = 2.0
-"""Spreads on each side of the centre within which values are told apart, inside the bounds."""
-
+REACH = 2.0  # spreads on each side of the centre within which values are told apart, inside the bounds
+# two features per column pay while the variance of the noise is below this multiple of what sampling makes
 QUIET_PAIR = 1.25
-"""Two features per column pay while the variance of the noise is below this multiple of what sampling makes."""
-
-QUIET_TRIPLE = 0.1
-"""The same for three."""
-
+QUIET_TRIPLE = 0.1  # the same for three
+# squared radius of the ball, per feature, where noise is the main concern; features have mean square 1 or so
 NARROWEST_PER_FEATURE = 0.75
-"""Squared radius of the ball, per feature, where noise is the main concern; features have mean square 1 or so."""
-
-WIDEST_PER_FEATURE = 2.0
-"""Squared radius per feature beyond which shrinking does little harm."""
-
+WIDEST_PER_FEATURE = 2.0  # squared radius per feature beyond which shrinking does little harm
+# squared constant in front of each row, as a share of the squared radius: it holds number of rows and means
 CONSTANT_SHARE = 0.1
-"""Squared constant in front of each row, as a share of the squared radius: it holds number of rows and means."""
-
 LINEAR = (
     "Noise would have drowned nonlinear features here, so the columns themselves were measured, as `measure` does. A "
     "larger epsilon, more rows or fewer columns would allow features; degree=2 insists on them."

@@ -39,21 +39,14 @@ from dagveil.statistics.contingency import interactions_squared_sensitivity
 
 Pair = tuple[str, str]
 
-SCREEN = 0.2
-"""Pairs with a marginal p-value below this are worth measuring again."""
+SCREEN = 0.2  # pairs with a marginal p-value below this are worth measuring again
 
 
-LAST_SHARE = Fraction(45, 100)
-"""Share of what the margins leave for the last round."""
-
-CHOICE_SHARE = Fraction(45, 100)
-"""Share of what the loop spends on choices; the rest measures what was chosen."""
-
-ROUNDS = 5
-"""Rounds of the loop: the first spans a forest, the others follow the model."""
-
+LAST_SHARE = Fraction(45, 100)  # share of what the margins leave for the last round
+CHOICE_SHARE = Fraction(45, 100)  # share of what the loop spends on choices; the rest measures what was chosen
+ROUNDS = 5  # rounds of the loop: the first spans a forest, the others follow the model
+# three-way interactions are measured if their noise, as a share of the rows, is at most this
 QUIET_INTERACTIONS = 0.004
-"""Three-way interactions are measured if their noise, as a share of the rows, is at most this."""
 
 
 class Rounds:

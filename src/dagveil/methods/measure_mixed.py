@@ -39,36 +39,22 @@ from dagveil.methods.method import Measured
 from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 
-REACH = 2.0
-"""Spreads on each side of the centre within which values are told apart, with several features."""
-
+REACH = 2.0  # spreads on each side of the centre within which values are told apart, with several features
+# two features per number pay while the variance of the noise is below this multiple of what sampling makes
 QUIET_PAIR = 4.0
-"""Two features per number pay while the variance of the noise is below this multiple of what sampling makes."""
-
-QUIET_TRIPLE = 0.1
-"""The same for three."""
-
-QUIET_MIXED = 0.5
-"""The ball grows while noise stays below this share of what sampling makes of a moment."""
-
+QUIET_TRIPLE = 0.1  # the same for three
+QUIET_MIXED = 0.5  # the ball grows while noise stays below this share of what sampling makes of a moment
+# ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes
 HEAVY = 1.0
-"""Ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes."""
-
+# level of the test by which r − 1 contrasts of ordered levels would show a dependence, or one trend takes over
 SEEN = 0.001
-"""Level of the test by which r − 1 contrasts of ordered levels would show a dependence, or one trend takes over."""
-
+# where noise is that heavy, this share of the budget goes to the matrix, and the rest to pairs that look dependent
 FIRST_SHARE = Fraction(3, 5)
-"""Where noise is that heavy, this share of the budget goes to the matrix, and the rest to pairs that look dependent."""
-
-SCREEN = 0.2
-"""A pair looks dependent if its p-value in the first look is at most this."""
-
+SCREEN = 0.2  # a pair looks dependent if its p-value in the first look is at most this
+# the ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
+# first is for a single feature per number, the second for more.
 UNSEEN_LINEAR, UNSEEN = 0.005, 0.01
-"""The ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
-first is for a single feature per number, the second for more."""
-
-CONSTANT_SHARE = 0.1
-"""Squared constant in front of each row, as a share of the squared norm of the rest."""
+CONSTANT_SHARE = 0.1  # squared constant in front of each row, as a share of the squared norm of the rest
 
 
 def is_mixed(schema: Schema) -> bool:

@@ -23,27 +23,16 @@ from dagveil.methods.method import Measured
 from dagveil.privacy.release import NoisyMagnitudes, Release
 from dagveil.progress import Progress
 
-SIZES_SHARE = Fraction(1, 10)
-"""Share of the budget that finds the spread of columns whose schema declares none."""
-
-EXPONENTS_BELOW = 24
-"""Powers of two below the declared bounds among which the size of a column is sought."""
-
-RADIUS_PER_COLUMN = 0.75
-"""Squared radius of the ball, per column, in squared spreads, where noise is the main concern."""
-
-WIDEST_PER_COLUMN = 6.0
-"""Squared radius per column beyond which hardly any row is shrunk."""
-
+SIZES_SHARE = Fraction(1, 10)  # share of the budget that finds the spread of columns whose schema declares none
+EXPONENTS_BELOW = 24  # powers of two below the declared bounds among which the size of a column is sought
+RADIUS_PER_COLUMN = 0.75  # squared radius of the ball, per column, in squared spreads, where noise is the main concern
+WIDEST_PER_COLUMN = 6.0  # squared radius per column beyond which hardly any row is shrunk
+# the ball grows while noise stays below this share of what sampling alone makes of a correlation: shrinking rows bends
+# dependence, so it is done only for as much as noise demands
 QUIET = 0.25
-"""The ball grows while noise stays below this share of what sampling alone makes of a correlation: shrinking rows bends
-dependence, so it is done only for as much as noise demands."""
-
-NORMAL_MEDIAN = 0.6745
-"""Median distance of a standard normal from its centre."""
-
+NORMAL_MEDIAN = 0.6745  # median distance of a standard normal from its centre
+# fixed-point bits per coordinate: a thousandth of a spread. Fewer where sums over the expected rows would not fit.
 BITS = 10
-"""Fixed-point bits per coordinate: a thousandth of a spread. Fewer where sums over the expected rows would not fit."""
 
 
 def release_moments(

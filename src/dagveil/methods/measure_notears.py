@@ -17,12 +17,11 @@ from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Measured, Method, No
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
 
+# spread of a column with levels, in deviations of its scores: rows of levels are shrunk less, since shrinking them
+# joins independent columns
 LEVEL_WIDTH = 1.6
-"""Spread of a column with levels, in deviations of its scores: rows of levels are shrunk less, since shrinking them
-joins independent columns."""
-
+# no level lies farther from the centre than this many spreads: a rare level would shrink the rest of its row
 LEVEL_REACH = 2.0
-"""No level lies farther from the centre than this many spreads: a rare level would shrink the rest of its row."""
 
 
 def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:

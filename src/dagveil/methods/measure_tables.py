@@ -44,44 +44,25 @@ from dagveil.statistics.contingency import counts_squared_sensitivity
 class Plan(enum.Enum):
     """What is released about columns with levels."""
 
+    # the joint table where it has less noise; otherwise all pairs where choices would cost more than they save
     AUTO = "auto"
-    """The joint table where it has less noise; otherwise all pairs where choices would cost more than they save."""
-
-    JOINT = "joint"
-    """The table of all columns, with Laplace noise."""
-
-    PAIRS = "pairs"
-    """Margins, interactions of all pairs, and then what looks worthwhile, with Gaussian noise."""
-
-    LOOP = "loop"
-    """Margins, and interactions of pairs that are chosen privately, one round after the other."""
+    JOINT = "joint"  # the table of all columns, with Laplace noise
+    PAIRS = "pairs"  # margins, interactions of all pairs, and then what looks worthwhile, with Gaussian noise
+    LOOP = "loop"  # margins, and interactions of pairs that are chosen privately, one round after the other
 
 
-SINGLES_SHARE = Fraction(1, 4)
-"""Share of the budget for the margins of single columns, which every pair then shares."""
-
-PAIRS_SHARE = Fraction(1, 2)
-"""Share of what is left for the first round of pairs."""
-
-ENOUGH_EFFICIENCY = 0.05
-"""Triples are measured at once if noise would leave their tests this share of the information."""
-
-FINE_NOISE = 0.003
-"""If pair noise is below this share of the rows, pairs come first and triples get a second chance."""
-
-ENOUGH_POWER = 0.5
-"""Triples get that chance if their median power against `POWER_EFFECT` reaches this."""
-
-POWER_EFFECT = 0.1
-"""Size of a dependence, in units of a correlation, that a joint test should see."""
+SINGLES_SHARE = Fraction(1, 4)  # share of the budget for the margins of single columns, which every pair then shares
+PAIRS_SHARE = Fraction(1, 2)  # share of what is left for the first round of pairs
+ENOUGH_EFFICIENCY = 0.05  # triples are measured at once if noise would leave their tests this share of the information
+FINE_NOISE = 0.003  # if pair noise is below this share of the rows, pairs come first and triples get a second chance
+ENOUGH_POWER = 0.5  # triples get that chance if their median power against `POWER_EFFECT` reaches this
+POWER_EFFECT = 0.1  # size of a dependence, in units of a correlation, that a joint test should see
 
 
+# where choices blur by up to so much: pairs that the loop chooses per column, and how many there must be for each of
+# them. In a small table nearly all pairs may matter, and the finer the noise, the less choosing saves.
 PICKS = ((0.01, 3.0, 5), (0.1, 2.2, 2), (math.inf, 1.0, 2))
-"""Where choices blur by up to so much: pairs that the loop chooses per column, and how many there must be for each of
-them. In a small table nearly all pairs may matter, and the finer the noise, the less choosing saves."""
-
-CLEAR_CHOICES = 0.001
-"""Where choices blur by no more than this, all pairs are measured: noise is fine enough for that."""
+CLEAR_CHOICES = 0.001  # where choices blur by no more than this, all pairs are measured: noise is fine enough for that
 
 
 def count_picks(schema: Schema, accounting: Filter, pairs: int, rows: float) -> tuple[int, bool]:

@@ -48,13 +48,11 @@ ZHANG_2023 = (
 COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
 
 ONE_QUESTION: Mapping[str, str] = {"largest_order": "0"}
+# sharp settings. G needs no one-way tables where the number of rows is public, so all of the budget goes into the
+# questions.
 FROM_PUBLIC_ROWS: Mapping[str, str] = {**ONE_QUESTION, "statistic": "g"}
-"""Sharp settings. G needs no one-way tables where the number of rows is public, so all of the budget goes into the
-questions."""
-
+# kinds of sharp pairs, as the audit names them
 TWO_COLUMNS, BLOCK, TWO_NUMBERS = "two columns of levels", "a block of columns", "two columns of numbers"
-"""Kinds of sharp pairs, as the audit names them."""
-
 ReleaseEvidence = Callable[[Curator, Knowledge, Any, Progress], Measured]
 Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]
 
@@ -217,6 +215,7 @@ def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
 
 
+# the methods of dagveil itself, in the order in which they are listed
 NAMES = (
     "measure",
     "measure-ges",
@@ -233,7 +232,6 @@ NAMES = (
     "curate",
     "pcd",
 )
-"""The methods of dagveil itself, in the order in which they are listed."""
 
 
 EXACT_NAMES = ("pc",)  # methods without any privacy: found by name, and in no list of which a guarantee is expected
@@ -263,8 +261,8 @@ def _load(name: str) -> Method:
 
 
 METHODS: Mapping[str, Method] = _Catalogue()  # every method of dagveil itself, by name
+# entry point group by which other packages add methods: each entry is a `Method`, under its own name
 GROUP = "dagveil.methods"
-"""Entry point group by which other packages add methods: each entry is a `Method`, under its own name."""
 
 
 def method_plugins() -> Plugins[Method]:

@@ -91,11 +91,10 @@ def describe_direction(schedule: Schedule, initial: float) -> str:
 
 Floats = NDArray[np.float64]
 
+# a length that fixed point can hold, however many columns there are
 Clip = Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
-"""A length that fixed point can hold, however many columns there are."""
-
+# a first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations
 Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
-"""A first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations."""
 
 
 BITS = 8  # fixed-point bits of rows and residuals

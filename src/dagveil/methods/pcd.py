@@ -115,9 +115,8 @@ def _spread(functions: ReleasedFunctions, schema: Schema, name: str) -> float:
 MOMENTS_SHARE = Fraction(1, 8)  # share of the budget for the moments that regressions are computed from
 MOST_RIDGE_ROWS = 5000  # rows that ridge regressions take unless told otherwise: beyond that a run takes minutes
 SQUARES_SHARE = Fraction(1, 10)  # share of a question's price for the sum of squared products
+# share of a question's price for the sums of both residuals; the products get the rest
 RESIDUALS_SHARE = Fraction(1, 20)
-"""Share of a question's price for the sums of both residuals; the products get the rest."""
-
 MEAN_SPREAD = 0.15  # clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed
 CLIP = 0.5  # residuals are cut to ± this in products, in half-widths of the bounds
 
@@ -127,16 +126,15 @@ class ResidualTest(enum.Enum):
 
     HSIC = "hsic"  # a permutation test of root HSIC, which sees every kind of dependence
     GCM = "gcm"  # the mean product of residuals, which sees dependence that leaves a covariance
+    # the covariance of residuals given what was predicted, with the regressions' own noise in its null law
     PARTIAL = "partial"
-    """The covariance of residuals given what was predicted, with the regressions' own noise in its null law."""
 
 
 class RegressionRule(enum.Enum):
     """Where the regressions of conditional questions come from."""
 
+    # from moments that are released first: public functions, so residuals add nothing to the sensitivity
     RELEASED = "released"
-    """From moments that are released first: public functions, so residuals add nothing to the sensitivity."""
-
     RIDGE = "ridge"  # kernel ridge regression on the rows, whose residuals all move with one record
 
 

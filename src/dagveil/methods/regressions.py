@@ -23,14 +23,12 @@ from dagveil.privacy.release import NoisyCounts
 
 Floats = NDArray[np.float64]
 
+# added to variances of features, which are about 1: keeps regressions finite where columns determine each other
 SMALLEST_RIDGE = 1e-3
-"""Added to variances of features, which are about 1: keeps regressions finite where columns determine each other."""
-
 SMALLEST_EIGENVALUE = 0.05  # floor for the covariance of features in drawn truths
 DEGREE = 2  # features of each column whose moments are released
+# squared radius that rows of features are shrunk to, per feature; a uniform column has 1 on average
 RADIUS_PER_FEATURE = 1.5
-"""Squared radius that rows of features are shrunk to, per feature; a uniform column has 1 on average."""
-
 CONSTANT_SHARE = 0.1  # square of the constant before each row of features, relative to the squared radius; at least 1
 BITS = 10  # fixed-point bits of features
 

@@ -284,6 +284,7 @@ class Publication:
     missing: str = ""
 
 
+# the file of this room that holds the publication of a method; it ends in its `PUBLICATIONS`
 PAPERS: Mapping[str, str] = {
     "measure-notears": "zheng2018",
     "em-pc": "xu2017",
@@ -297,10 +298,8 @@ PAPERS: Mapping[str, str] = {
     "curate": "bhattacharjee2024",
     "pcd": "zhang2023",
 }
-"""The file of this room that holds the publication of a method; it ends in its `PUBLICATIONS`."""
-
+# the same for methods that were never private: their one calibration is `none`
 EXACT: Mapping[str, str] = {"pc": "spirtes2000"}
-"""The same for methods that were never private: their one calibration is `none`."""
 
 
 def readings_of(name: str) -> Mapping[Calibration, Reading]:

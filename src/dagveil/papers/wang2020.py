@@ -48,6 +48,7 @@ class Score:
     sensitivity: Callable[[int], float]  # stated for a number of rows
 
 
+# the text compares conditional Kendall's τ, the program its one-sided p-value
 SCORES: Final = {
     # definition 6 and theorem 3; −|τ|, since section 2.3 wants scores that are large under independence
     Calibration.PAPER: Score(
@@ -58,8 +59,6 @@ SCORES: Final = {
     # src/indep_test.py, bincondKendall and discondKendall; src/pc.py, S
     Calibration.PROGRAM: Score(PublishedTests.kendall, lambda level: level, published_p_value_sensitivity),
 }
-"""The text compares conditional Kendall's τ, the program its one-sided p-value."""
-
 SVT_PC_FLAW = (
     "the last round of the sparse vector is not charged, the refreshed threshold carries Gaussian noise that nothing "
     "accounts for, and one record moves the p-value by far more than the stated sensitivity"

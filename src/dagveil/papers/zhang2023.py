@@ -34,20 +34,18 @@ from dagveil.statistics.residuals import residuals_of_features, ridge_residuals,
 
 LOW_RANK: Final = 300  # beyond this rank of the Gram matrix regression solves the whole system
 FEW_COLUMNS: Final = 3  # the rank grows with the power of the number of columns: beyond these a factor is not tried
+# rows, evenly spread, that the median distance of the linear form is taken from: up to twice as many
 MEDIAN_ROWS: Final = 1000
-"""Rows, evenly spread, that the median distance of the linear form is taken from: up to twice as many."""
-
 NARROWEST: Final = 200.0  # range over bandwidth of the narrowest kernel of the linear form
 
 
 class RcitScale(enum.Enum):
     """What λ = 1 and the score of HSIC are measured in: two readings of the text, which says "normal settings"."""
 
+    # λ as in equation 2, so that mλ/2 joins the diagonal of the Gram matrix K, and HSIC as in definition 4
     EQUATIONS = "equations"
-    """λ as in equation 2, so that mλ/2 joins the diagonal of the Gram matrix K, and HSIC as in definition 4."""
-
+    # as kernel programs usually have them: K + λI, and m·HSIC, which the bounds of equations 3 and 4 then meet
     CUSTOMARY = "customary"
-    """As kernel programs usually have them: K + λI, and m·HSIC, which the bounds of equations 3 and 4 then meet."""
 
 
 @dataclass(frozen=True, slots=True)
