@@ -214,9 +214,14 @@ def asking_filter(budget: Budget, statistic: str, questions: int, event: PureEve
     return ApproximateZcdpFilter(budget) if statistic in MEDIANS else filter_for(budget, questions, event)
 
 
+def plain_numbers(schema: Schema) -> tuple[str, ...]:
+    """Return the numeric columns without bins."""
+    return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
+
+
 def check_countable(schema: Schema) -> None:
     """Refuse tables that a method on counts cannot take."""
-    numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None]
+    numeric = plain_numbers(schema)
     if numeric:
         raise MethodError(
             f"this method counts levels, but {', '.join(numeric)} {'is' if len(numeric) == 1 else 'are'} numeric "

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Annotated
 
 import msgspec
@@ -22,8 +21,8 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_moments
-from dagveil.methods.asking import Positive
-from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, release_rows
+from dagveil.methods.asking import Positive, plain_numbers
+from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase, account_gaussian
 from dagveil.progress import Progress
 
@@ -64,43 +63,33 @@ class MeasureFeaturesSettings(msgspec.Struct, frozen=True, kw_only=True):
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse tables with columns that are not numeric."""
     check_measurable(schema, knowledge)
-    if not is_numeric(schema):
-        other = next(
-            name
-            for name, column in schema.columns.items()
-            if not isinstance(column, Numeric) or column.bins is not None
-        )
+    plain = plain_numbers(schema)
+    others = [name for name in schema.columns if name not in plain]
+    if others:
         raise MethodError(
-            f"measure-features needs numeric columns without bins, and {other!r} is none; choose `measure`, "
+            f"measure-features needs numeric columns without bins, and {others[0]!r} is none; choose `measure`, "
             "which takes any columns, or leave the others out"
         )
 
 
 def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSettings, progress: Progress) -> Measured:
     """Release the second moments of the features of all columns."""
-    rows, releases, plan = release_rows(curator)
-    scaled = measure_moments.scale_columns(curator, 1 - (ROWS_SHARE if plan else Fraction(0)), progress)
+    rows, share, counted = release_rows(curator)
+    scaled = measure_moments.scale_columns(curator, share, progress)
     columns = tuple(curator.schema.columns)
     mu_squared = float(scaled.left * curator.accounting.total)
     degree = settings.degree or choose_degree(len(columns), rows, mu_squared)
     if settings.degree is None and degree == 1:
-        measured = measure_moments.release_moments(curator, rows, scaled, progress)
-        return Measured((*releases, *measured.releases), (*plan, *measured.plan), (*measured.findings, LINEAR))
+        moments = measure_moments.release_moments(curator, rows, scaled, progress)
+        return counted + moments + Measured(findings=(LINEAR,))
     features = plan_features(curator.schema, scaled.centers, scaled.spreads, degree, settings, rows, mu_squared)
     progress("measuring features", 0, 1)
     released = curator.outer_products(features, scaled.left, "moments of features")
     progress("measuring features", 1, 1)
     why = f"one matrix of {degree} features per column answers every question"
     stage = Stage("moments of features", 1, len(released.values), float(scaled.left), released.deviation, why)
-    return Measured(
-        (*releases, *scaled.releases, released),
-        (*plan, *scaled.plan, stage),
-        (
-            *scaled.findings,
-            *describe_features(features, settings),
-            *measure_moments.warn_of_moment_noise(released.deviation, rows),
-        ),
-    )
+    findings = describe_features(features, settings) + measure_moments.warn_of_moment_noise(released.deviation, rows)
+    return counted + scaled.measured + Measured((released,), (stage,), tuple(findings))
 
 
 def plan_features(
@@ -112,19 +101,12 @@ def plan_features(
     rows: int,
     mu_squared: float,
 ) -> FeaturePlan:
-    """Return how rows become features, from public facts alone.
-
-    - `centers`, `spreads`: public, by column.
-    - `degree`: features per column.
-    - `rows`, `mu_squared`: as in `choose_degree`.
-    """
+    """Return how rows become features, from public facts alone; the last two are those of `choose_degree`."""
     columns = tuple(schema.columns)
-    # beyond this nothing is shrunk
-    per_feature = (
-        min(settings.radius, degree + 2.0)
-        if settings.radius
-        else choose_radius(len(columns) * degree, rows, mu_squared)
-    )
+    if settings.radius:
+        per_feature = min(settings.radius, degree + 2.0)  # beyond this nothing is shrunk
+    else:
+        per_feature = choose_radius(len(columns) * degree, rows, mu_squared)
     radius_squared = per_feature * len(columns) * degree
     constant = math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared))
     intervals = [_interval(schema, name, centers[name], settings.reach * spreads[name]) for name in columns]
@@ -152,16 +134,11 @@ def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
         deviation = (1.0 + CONSTANT_SHARE) * columns * degree / math.sqrt(2.0 * mu_squared)
         return deviation**2 / rows
 
-    if noise(3) <= QUIET_TRIPLE:
-        return 3
-    return 2 if noise(2) <= QUIET_PAIR else 1
+    return 3 if noise(3) <= QUIET_TRIPLE else 2 if noise(2) <= QUIET_PAIR else 1
 
 
 def choose_radius(features: int, rows: int, mu_squared: float) -> float:
-    """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits.
-
-    - `rows`, `mu_squared`: as in `choose_degree`.
-    """
+    """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits."""
     quiet = measure_moments.QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
     return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from dagveil.curator import Curator
-from dagveil.data.column import Column, Numeric, Ordinal, marks_missing
+from dagveil.data.column import Column, Ordinal, marks_missing
 from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
@@ -27,6 +27,7 @@ from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import plain_numbers
 from dagveil.methods.measure_moments import (
     BITS,
     RADIUS_PER_COLUMN,
@@ -36,7 +37,6 @@ from dagveil.methods.measure_moments import (
     warn_of_moment_noise,
 )
 from dagveil.methods.method import Measured
-from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 
 REACH = 2.0  # spreads on each side of the centre within which values are told apart, with several features
@@ -63,8 +63,8 @@ def is_mixed(schema: Schema) -> bool:
     Weighed records are counted.
     """
     plain = plain_numbers(schema)
-    others = len(plain) < len(schema.columns)
-    return bool(plain) and (others or bool(_marked(schema))) and schema.records != "weigh"
+    beside = len(plain) < len(schema.columns) or bool(_marked(schema))
+    return bool(plain) and beside and schema.records != "weigh"
 
 
 def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progress) -> Measured:
@@ -81,8 +81,8 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     first = scaled.left * FIRST_SHARE if heavy else scaled.left
     progress("measuring second moments", 0, 1 + heavy)
     released = curator.outer_products(plan, first, "mixed moments")
-    stages = [Stage("mixed moments", 1, len(released.values), float(first), released.deviation, explain(plan))]
-    releases: list[Release] = [*scaled.releases, released]
+    stage = Stage("mixed moments", 1, len(released.values), float(first), released.deviation, explain(plan))
+    measured = scaled.measured + Measured((released,), (stage,))
     if heavy:
         progress("measuring second moments", 1, 2)
         first_look = covariance_from_mixed(released, tuple(schema.columns), (), schema.pairwise)
@@ -90,14 +90,11 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
         again = curator.pair_moments(MixedPairs(plan, pairs), scaled.left - first, "pairs that look dependent")
         why = f"noise is heavy, so {len(pairs)} pairs that the matrix does not rule out were measured again"
         share_left, cells = float(scaled.left - first), len(again.values)
-        stages.append(Stage("pairs that look dependent", len(pairs), cells, share_left, again.deviation, why))
-        releases.append(again)
+        stage = Stage("pairs that look dependent", len(pairs), cells, share_left, again.deviation, why)
+        measured += Measured((again,), (stage,))
     progress("measuring second moments", 1 + heavy, 1 + heavy)
-    return Measured(
-        tuple(releases),
-        (*scaled.plan, *stages),
-        (*scaled.findings, *describe_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows)),
-    )
+    findings = (*describe_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows))
+    return measured + Measured(findings=findings)
 
 
 def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
@@ -106,11 +103,6 @@ def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
     p_value = evidence.test(pairs).p_value
     kept = pairs.select(p_value <= max(SCREEN, float(p_value.min())))
     return tuple((names[i], names[j]) for i, j in zip(kept.x, kept.y, strict=True))
-
-
-def plain_numbers(schema: Schema) -> tuple[str, ...]:
-    """Return the numeric columns without bins."""
-    return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
 
 
 def _marked(schema: Schema) -> tuple[str, ...]:
@@ -162,11 +154,8 @@ def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ..
     Beside numbers they do if noise is heavy. Without any they do if r − 1 contrasts of each would not show a dependence
     of `EXPECTED_EFFECT` that one trend may show. Parameters are those of `plan_mixed`.
     """
-    ordered = tuple(
-        name
-        for name, column in schema.columns.items()
-        if isinstance(column, Ordinal) and len(column.levels) > 2 and name not in schema.pairwise
-    )
+    several = {name for name, one in schema.columns.items() if isinstance(one, Ordinal) and len(one.levels) > 2}
+    ordered = tuple(name for name in schema.columns if name in several and name not in schema.pairwise)
     numbers = plain_numbers(schema)
     sizes = [column.n_levels for name, column in schema.columns.items() if name not in numbers]
     fixed = _fixed_norm(sizes)
@@ -244,20 +233,19 @@ def explain(plan: MixedPlan) -> str:
 def describe_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
     """Say what a reader should know about levels and numbers in one matrix."""
     trends = [name for name in plan.numbers if isinstance(schema.columns[name], Ordinal)]
+    if set(trends) == set(plan.numbers):
+        numbers = "Trends entered with their scores"
+    elif max(plan.degrees) == 1:
+        numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
+    else:
+        numbers = (
+            f"Numeric columns entered with {max(plan.degrees)} Legendre features each, and values beyond {REACH:g} "
+            "spreads from the centre were cut"
+        )
     told = [
         f"Noise is heavy here, so ordered levels entered by their trend: {', '.join(trends)}. What rises and falls "
         "again along them is not seen."
     ]
-    degree = 0 if set(trends) == set(plan.numbers) else max(plan.degrees)
-    if not degree:
-        numbers = "Trends entered with their scores"
-    elif degree == 1:
-        numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
-    else:
-        numbers = (
-            f"Numeric columns entered with {degree} Legendre features each, and values beyond {REACH:g} spreads from "
-            "the centre were cut"
-        )
     return [
         *(told if trends else []),
         f"{numbers}; rows whose features are longer than {math.sqrt(plan.radius_squared):.1f} together were shrunk to "

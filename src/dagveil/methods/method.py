@@ -30,9 +30,12 @@ from dagveil.search.settings import SearchRule
 class Measured:
     """Releases, the plan as it was carried out, and what a reader should know about it."""
 
-    releases: tuple[Release, ...]
-    plan: tuple[Stage, ...]
-    findings: tuple[str, ...]
+    releases: tuple[Release, ...] = ()
+    plan: tuple[Stage, ...] = ()
+    findings: tuple[str, ...] = ()
+
+    def __add__(self, later: Measured) -> Measured:
+        return Measured(self.releases + later.releases, self.plan + later.plan, self.findings + later.findings)
 
 
 XU_2017 = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, PAC 2017"

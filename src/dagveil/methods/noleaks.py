@@ -262,8 +262,8 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     schedule = rising.schedule if rising is not None else Schedule.UNIFORM
     initial = min(max(float(curator.accounting.budget.epsilon) / settings.iterations, 0.001), 1000.0)
     initial = rising.initial if rising is not None and rising.initial is not None else initial
-    rows, _, plans = measure.release_rows(curator)
-    whole -= sum(stage.share for stage in plans)
+    rows, _, counted = measure.release_rows(curator)
+    whole -= sum(stage.share for stage in counted.plan)
     amounts = [Fraction(whole * share) for share in shares(schedule, initial, settings.iterations)]
     clip = settings.clip * len(columns)
     cap = plan.radius_squared
@@ -283,13 +283,13 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     counts = (settings.iterations, settings.outer)
     weights = descend(len(columns), loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
     why = f"{settings.iterations} gradients, {schedule.value} schedule"
-    plans.append(Stage("gradients", descent.asked, descent.asked, whole, float(np.median(deviations)), why))
+    stage = Stage("gradients", descent.asked, descent.asked, whole, float(np.median(deviations)), why)
     findings = (
         f"{descent.asked} questions were asked: a gradient and a curvature in each iteration.",
         describe_direction(schedule, initial),
     )
     graph = read_graph(columns, weights, settings.threshold, knowledge)
-    return Asked(graph, tuple(plans), findings, descent.asked)
+    return Asked(graph, (*counted.plan, stage), findings, descent.asked)
 
 
 def read_graph(columns: tuple[str, ...], weights: Floats, threshold: float, knowledge: Knowledge) -> Cpdag:

@@ -204,9 +204,9 @@ def count_slots(curator: Curator, most: int | None) -> tuple[int, list[Stage]]:
 
     Slots without rows hold filler, and filler is dependence of its own: better a few slots too few.
     """
-    rows, _, stages = release_rows(curator)
-    rows -= sum(math.ceil(3.0 * stage.noise_sd) for stage in stages)
-    return max(2, min(rows, most or rows, MOST_SLOTS)), stages
+    rows, _, counted = release_rows(curator)
+    rows -= sum(math.ceil(3.0 * stage.noise_sd) for stage in counted.plan)
+    return max(2, min(rows, most or rows, MOST_SLOTS)), list(counted.plan)
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress: Progress) -> Asked:

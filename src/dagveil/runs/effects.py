@@ -24,7 +24,7 @@ from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Stage, load_evid
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.pag import MixedGraph
-from dagveil.methods.measure import is_numeric, measure
+from dagveil.methods.measure import MeasureSettings, is_numeric, measure
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.method import Measured, Method
 from dagveil.privacy.budget import Amount, Budget, Relation
@@ -447,7 +447,7 @@ def measure_effect(
 
 def _release(curator: Curator, settings: EffectSettings, progress: Progress) -> Measured:
     if not settings.tables:
-        return measure(curator, NO_KNOWLEDGE, progress)
+        return measure(curator, NO_KNOWLEDGE, MeasureSettings(), progress)
     progress("measuring tables", 0, 1)
     released = curator.count_tables(settings.tables, Fraction(1), "tables of an effect")
     progress("measuring tables", 1, 1)
