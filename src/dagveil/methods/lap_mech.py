@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 
-from dagveil.curator import Curator
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure import measure_jointly
-from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Measured, Method, NoSettings, SharpCase, check_counts
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Filter, PureFilter
-from dagveil.progress import Progress
+from dagveil.methods.method import (
+    COUNTED,
+    TWO_COLUMNS,
+    XU_2017,
+    Method,
+    NoSettings,
+    SharpCase,
+    account_plainly,
+    check_counts,
+)
 
 MOST_CELLS = 2**22  # cells of the joint table beyond which the method refuses: its evidence would take gigabytes
 
@@ -28,16 +33,6 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(budget: Budget, schema: Schema, settings: NoSettings, knowledge: Knowledge) -> Filter:
-    """One release of Laplace noise is cheapest by plain addition."""
-    return PureFilter(budget)
-
-
-def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
-    """Release the joint table."""
-    return measure_jointly(curator, progress)
-
-
 METHOD = Method(
     name="lap-mech",
     title="Laplace noise on the table of all columns",
@@ -45,8 +40,8 @@ METHOD = Method(
     data=COUNTED + "; small domains",
     cost="one release",
     settings=NoSettings,
-    accounting=accounting,
+    accounting=account_plainly,  # the cheapest for one release of Laplace noise
     check=check,
-    release=release,
+    release=measure_jointly,
     sharp=(SharpCase(TWO_COLUMNS),),
 )

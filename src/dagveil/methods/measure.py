@@ -196,7 +196,7 @@ def release_rows(curator: Curator) -> tuple[int, Fraction, Measured]:
     return max(1, round(float(released.counts))), 1 - ROWS_SHARE, Measured((released,), (stage,))
 
 
-def measure_jointly(curator: Curator, progress: Progress) -> Measured:
+def measure_jointly(curator: Curator, knowledge: Knowledge, settings: object, progress: Progress) -> Measured:
     """Release the table of all columns with Laplace noise."""
     progress("measuring the joint table", 0, 1)
     released = curator.count_tables([tuple(curator.schema.columns)], Fraction(1), "joint table")
@@ -221,7 +221,7 @@ def measure(
     """
     schema = curator.schema
     if isinstance(curator.accounting, PureFilter):
-        return measure_jointly(curator, progress)
+        return measure_jointly(curator, knowledge, settings, progress)
     plan = settings.plan if isinstance(settings, MeasureSettings) else Plan.AUTO
     price = float(curator.accounting.total)
     mixed = plan is Plan.AUTO and not counted and (is_mixed(schema) or trends_pay(schema, price, knowledge))

@@ -20,7 +20,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, check_countable
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
@@ -67,6 +67,11 @@ class NoSettings(msgspec.Struct, frozen=True, kw_only=True):
 def account_gaussian(budget: Budget, schema: Schema, settings: object, knowledge: Knowledge) -> Filter:
     """Choose the filter of a method that draws Gaussian noise only."""
     return tightest_filter(budget, [DiscreteGaussian])
+
+
+def account_plainly(budget: Budget, schema: Schema, settings: object, knowledge: Knowledge) -> Filter:
+    """Choose plain addition."""
+    return PureFilter(budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +182,8 @@ class Plugins(Generic[Kind]):
 
     def origin(self, name: str) -> str:
         """Return the package and version that a plug-in comes from."""
-        return " and ".join(sorted({_package(point) for point in self._points[name]}))
+        packages = (point.dist for point in self._points[name])
+        return " and ".join(sorted({f"{one.name} {one.version}" if one else "an unknown package" for one in packages}))
 
     def load(self, name: str) -> Kind:
         """Import a plug-in; MethodError says what is wrong with it."""
@@ -199,8 +205,7 @@ class Plugins(Generic[Kind]):
 
     def load_all(self) -> tuple[dict[str, Kind], dict[str, str]]:
         """Import all: those that work by name, and why the others do not."""
-        working: dict[str, Kind] = {}
-        broken: dict[str, str] = {}
+        working, broken = dict[str, Kind](), dict[str, str]()
         for name in self.names:
             try:
                 working[name] = self.load(name)
@@ -214,26 +219,10 @@ def read_plugins(group: str, check: Callable[[str, object], Kind]) -> Plugins[Ki
     return Plugins(group, check, tuple(entry_points(group=group)))
 
 
-def _package(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
-
-
 # the methods of dagveil itself, in the order in which they are listed
 NAMES = (
-    "measure",
-    "measure-ges",
-    "measure-notears",
-    "measure-features",
-    "em-pc",
-    "lap-mech",
-    "priv-pc-star",
-    "svt-pc",
-    "priv-pc",
-    "sampled-gaussian-pc",
-    "noleaks",
-    "curate-score",
-    "curate",
-    "pcd",
+    *("measure", "measure-ges", "measure-notears", "measure-features", "em-pc", "lap-mech", "priv-pc-star", "svt-pc"),
+    *("priv-pc", "sampled-gaussian-pc", "noleaks", "curate-score", "curate", "pcd"),
 )
 
 
@@ -255,7 +244,7 @@ class _Catalogue(Mapping[str, Method]):
         return len(NAMES)
 
     def __contains__(self, name: object) -> bool:
-        return name in NAMES
+        return name in NAMES  # and no file is imported
 
 
 def _load(name: str) -> Method:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.curator import Curator, Question
-from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Regression, Ridge, check_permutations
+from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Ridge, check_permutations
 from dagveil.data.column import Numeric
 from dagveil.data.moments import RESIDUAL_SPREAD, ResidualPlan
 from dagveil.data.schema import Schema
@@ -59,7 +59,10 @@ def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Quest
 def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: ReleasedFunctions, rows: int) -> float:
     """Return the p-value of a zero partial covariance of the residuals, all noise counted."""
     deviation = release.deviation / rows
-    mean, of_mean = _shrink_means(release, rows)
+    # noisy means of coordinates are shrunk; `of_mean` is the variance that is left in each
+    of_noise = (release.deviation / (release.constant * rows)) ** 2
+    trusted = SCALED_MEAN_SPREAD**2 / (SCALED_MEAN_SPREAD**2 + of_noise)
+    mean, of_mean = trusted * (release.matrix[0, 1:] / (release.constant * rows)), trusted * of_noise
     covariance = release.matrix[1:, 1:] / rows - np.outer(mean, mean)
     np.fill_diagonal(covariance, np.maximum(np.diag(covariance), math.sqrt(2.0) * deviation))
     left, right = _residual_directions(covariance, deviation)
@@ -77,23 +80,14 @@ def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: Releas
     if plan.given:
         unit = (RESIDUAL_SPREAD * plan.spreads[0]) * (RESIDUAL_SPREAD * plan.spreads[1])
         leftovers = functions.draw_leftovers(*plan.pair, plan.given, rows, DRAWS, np.random.default_rng(SEED)) / unit
-    size = abs(value)
-    tails = special.ndtr(-(size - leftovers) / error) + special.ndtr(-(size + leftovers) / error)
+    tails = special.ndtr(-(abs(value) - leftovers) / error) + special.ndtr(-(abs(value) + leftovers) / error)
     return float(np.minimum(tails, 1.0).mean())
-
-
-def _shrink_means(release: NoisyMoments, rows: int) -> tuple[Floats, float]:
-    """Return means of coordinates, shrunk where noise hides them, and the variance that is left in each."""
-    noisy = release.matrix[0, 1:] / (release.constant * rows)
-    variance = (release.deviation / (release.constant * rows)) ** 2
-    share = SCALED_MEAN_SPREAD**2 / (SCALED_MEAN_SPREAD**2 + variance)
-    return share * noisy, share * variance
 
 
 def _residual_directions(covariance: Floats, deviation: float) -> tuple[Floats, Floats]:
     """Return what is left of the first two coordinates after regression on the others."""
     size = len(covariance)
-    left, right = np.eye(size)[0], np.eye(size)[1]
+    left, right = np.eye(size)[:2]
     if size > 2:
         values, vectors = np.linalg.eigh(covariance[2:, 2:])
         floor = max(deviation * math.sqrt(size - 2), 1e-4)
@@ -221,26 +215,12 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress:
     kernels = curator.ask_kernels(slots)
     questions = count_questions(settings, columns, knowledge)
     deviation, decide = divide_rest(curator, kernels, functions, questions, settings)
-    answers = _Answers(decide)
-    sweep = prune(columns, answers.is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
+    sweep = prune(columns, decide, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = describe_sweep(columns, sweep, knowledge)
     share = 1.0 - sum(stage.share for stage in stages)
     why = f"divided equally among {questions} questions; {settings.test.value} on {slots} rows"
-    stages.append(Stage("questions", answers.given, answers.given, share, deviation, why))
-    return Asked(graph, tuple(stages), findings, answers.given, sweep.unanswered)
-
-
-class _Answers:
-    """Counts the questions that were answered: not those that the budget refused."""
-
-    def __init__(self, decide: Callable[[Question], bool]) -> None:
-        self._decide = decide
-        self.given = 0
-
-    def is_independent(self, question: Question) -> bool:
-        found = self._decide(question)
-        self.given += 1
-        return found
+    stages.append(Stage("questions", sweep.questions, sweep.questions, share, deviation, why))
+    return Asked(graph, tuple(stages), findings, sweep.questions, sweep.unanswered)
 
 
 def divide_rest(
@@ -256,57 +236,31 @@ def divide_rest(
     released regressions, where settings ask for them.
     """
     price = curator.accounting.remaining / questions
+    level, slots = settings.level, kernels.slots
     if settings.test is ResidualTest.PARTIAL and functions is not None:
         share = price / curator.accounting.total
+
+        def by_moments(question: Question) -> bool:
+            plan = plan_residuals(functions, curator.schema, question)
+            release = curator.outer_products(plan, share, _label(question))
+            return partial_p_value(release, plan, functions, slots) > level
+
         # in millionths, since deviations are whole numbers
-        deviation = deviation_for(curator.accounting, Fraction(10**12), price) / 1e6
-        return deviation, _decide_by_moments(curator, share, functions, kernels.slots, settings)
+        return deviation_for(curator.accounting, Fraction(10**12), price) / 1e6, by_moments
     if settings.test is ResidualTest.GCM and functions is not None:
         shares = (1 - SQUARES_SHARE - RESIDUALS_SHARE, SQUARES_SHARE, RESIDUALS_SHARE)
         epsilon, squares, residuals = (epsilon_for(curator.accounting, price * part) for part in shares)
-        decide = _decide_by_products(kernels, (epsilon, squares, residuals), functions, settings)
-        return 2**0.5 / float(epsilon), decide
+
+        def by_products(question: Question) -> bool:
+            sums = kernels.gcm(question, (epsilon, squares, residuals), functions, CLIP, _label(question))
+            total, variance = sums.centre(slots, MEAN_SPREAD * CLIP)
+            return gcm_p_value(total, sums.squares, slots, variance, sums.variance_squares) > level
+
+        return 2**0.5 / float(epsilon), by_products
     epsilon = epsilon_for(curator.accounting, price)
-    penalty = settings.penalty or default_penalty(kernels.slots)
-    regression = functions or Ridge(penalty, settings.bandwidth)
-    return 2**0.5 / float(epsilon), _decide_by_kernels(kernels, epsilon, regression, settings)
-
-
-def _decide_by_moments(
-    curator: Curator, share: Fraction, functions: ReleasedFunctions, rows: int, settings: PcdSettings
-) -> Callable[[Question], bool]:
-    def is_independent(question: Question) -> bool:
-        plan = plan_residuals(functions, curator.schema, question)
-        release = curator.outer_products(plan, share, _label(question))
-        return partial_p_value(release, plan, functions, rows) > settings.level
-
-    return is_independent
-
-
-def _decide_by_products(
-    kernels: KernelQuestions,
-    epsilons: tuple[Fraction, Fraction, Fraction],
-    functions: ReleasedFunctions,
-    settings: PcdSettings,
-) -> Callable[[Question], bool]:
-    def is_independent(question: Question) -> bool:
-        sums = kernels.gcm(question, epsilons, functions, CLIP, _label(question))
-        total, variance = sums.centre(kernels.slots, MEAN_SPREAD * CLIP)
-        p_value = gcm_p_value(total, sums.squares, kernels.slots, variance, sums.variance_squares)
-        return p_value > settings.level
-
-    return is_independent
-
-
-def _decide_by_kernels(
-    kernels: KernelQuestions, epsilon: Fraction, regression: Regression, settings: PcdSettings
-) -> Callable[[Question], bool]:
-    test = HsicTest(regression, settings.level, settings.permutations, settings.bandwidth)
-
-    def is_independent(question: Question) -> bool:
-        return not kernels.permutation_bit(question, epsilon, test, _label(question))
-
-    return is_independent
+    regression = functions or Ridge(settings.penalty or default_penalty(slots), settings.bandwidth)
+    test = HsicTest(regression, level, settings.permutations, settings.bandwidth)
+    return 2**0.5 / float(epsilon), lambda asked: not kernels.permutation_bit(asked, epsilon, test, _label(asked))
 
 
 def _label(question: Question) -> str:

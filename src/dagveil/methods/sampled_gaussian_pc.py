@@ -43,12 +43,8 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
 
 def accounting(budget: Budget, schema: Schema, settings: SampledGaussianSettings, knowledge: Knowledge) -> Filter:
     """Rényi accounting at the order that needs the least noise for the planned questions."""
-    return RenyiFilter(
-        budget,
-        best_order(
-            budget, read_rate(settings.rate), settings.questions or 3 * asking.count_pairs(schema.columns, knowledge)
-        ),
-    )
+    questions = settings.questions or 3 * asking.count_pairs(schema.columns, knowledge)
+    return RenyiFilter(budget, best_order(budget, read_rate(settings.rate), questions))
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSettings, progress: Progress) -> asking.Asked:

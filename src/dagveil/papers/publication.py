@@ -31,7 +31,7 @@ from dagveil.methods.method import Method, read_options
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Sweep
+from dagveil.search.constraint.pc import Sweep, Traversal, prune
 from dagveil.statistics.kendall import count_concordance
 from dagveil.statistics.statistic import Tables
 
@@ -73,9 +73,7 @@ def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArra
         variance = _program_variance(x_counts, y_counts)
         kept &= (variance > 0.0) | ((variance == 0.0) & (concordance != 0))
     slope = 9.0 / (2.0 * rows + 5.0) * (kept | as_printed)
-    top = (slope * concordance).sum(axis=-1)
-    weight = (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
-    return top, weight
+    return (slope * concordance).sum(axis=-1), (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
 
 
 def _program_variance(x_counts: NDArray[np.int64], y_counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -103,10 +101,7 @@ def published_p_value_sensitivity(n_rows: int) -> float:
 
 
 class PublishedTests:
-    """Exact tests as the published programs compute them, remembered.
-
-    - `access`: exact counts
-    """
+    """Exact tests as the published programs compute them, remembered."""
 
     def __init__(self, access: PublishedAccess) -> None:
         self._access = access
@@ -136,12 +131,8 @@ class PublishedTests:
 def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
     """Return G² and its degrees of freedom (x − 1)(y − 1) · strata, empty levels included."""
     observed = tables.astype(np.float64)
-    statistic = 2.0 * float(
-        xlogy(observed, observed).sum()
-        - sum_logarithms(observed.sum(axis=1))
-        - sum_logarithms(observed.sum(axis=2))
-        + sum_logarithms(observed.sum(axis=(1, 2)))
-    )
+    x_margin, y_margin, both = (sum_logarithms(observed.sum(axis=axis)) for axis in (1, 2, (1, 2)))
+    statistic = 2.0 * float(xlogy(observed, observed).sum() - x_margin - y_margin + both)
     strata, x_levels, y_levels = tables.shape
     return max(statistic, 0.0), strata * (x_levels - 1) * (y_levels - 1)
 
@@ -160,14 +151,28 @@ def advanced_composition(epsilon: float, times: int, delta: float) -> float:
     return epsilon * math.sqrt(2.0 * times * math.log(1.0 / delta)) + times * epsilon * growth
 
 
-def near_total(budget: Budget, columns: Sequence[str]) -> float:
+def near_total(budget: Budget, schema: Schema) -> float:
     """Return an epsilon per round, ε/(2d), whose total by advanced composition is near the run's."""
-    return float(budget.epsilon) / (2.0 * len(columns))
+    return float(budget.epsilon) / (2.0 * len(schema.columns))
 
 
 def largest_published_order(n_rows: int, n_columns: int) -> int:
     """Return min(⌊log₂ n⌋ − 5, d − 2), Priv-PC's largest order."""
     return max(0, min(int(math.log2(max(1, n_rows))) - 5, n_columns - 2))
+
+
+def prune_published(
+    access: PublishedAccess,
+    is_independent: Callable[[Question], bool],
+    knowledge: Knowledge,
+    progress: Progress,
+    largest_order: int | None,
+    traversal: Traversal = Traversal.PUBLISHED,
+) -> Sweep:
+    """Run PC's first phase; without a largest order it goes on while there are neighbours."""
+    columns = tuple(access.schema.columns)
+    largest = len(columns) - 2 if largest_order is None else largest_order
+    return prune(columns, is_independent, largest, knowledge, traversal, progress=progress)
 
 
 def describe_published(
@@ -180,11 +185,10 @@ def describe_published(
 ) -> Asked:
     """Write down what a run as published found, and what its publication would report."""
     graph, findings = describe_sweep(tuple(schema.columns), sweep, knowledge)
-    # JSON has no infinity
-    reported = (min(reported[0], sys.float_info.max), reported[1])
-    report = describe_report(reported, counted)
+    reported = (min(reported[0], sys.float_info.max), reported[1])  # JSON has no infinity
     questions = sweep.questions if asked is None else asked
-    return Asked(graph, (), (*findings, report), questions, sweep.unanswered, reported, counted)
+    told = (*findings, describe_report(reported, counted))
+    return Asked(graph, (), told, questions, sweep.unanswered, reported, counted)
 
 
 def describe_report(reported: tuple[float, float], counted: int | None = None) -> str:
@@ -206,8 +210,7 @@ def _alphabetical(schema: Schema, name: str) -> list[int]:
     column = schema.columns[name]
     if isinstance(column, Numeric):
         return list(range(column.n_levels))
-    labels = list(column.labels)
-    return sorted(range(len(labels)), key=lambda i: labels[i])
+    return sorted(range(column.n_levels), key=lambda level: column.labels[level])
 
 
 class PublishedAccess:

@@ -20,23 +20,13 @@ from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
 from dagveil.methods.sampled_gaussian_pc import read_rate
-from dagveil.papers.publication import (
-    PUBLISHED_KENDALL_CONSTANT,
-    Publication,
-    PublishedAccess,
-    PublishedTests,
-    Reading,
-    advanced_composition,
-    describe_published,
-    largest_published_order,
-    near_total,
-    published_p_value_sensitivity,
-)
+from dagveil.papers import publication
+from dagveil.papers.publication import Publication, PublishedAccess, PublishedTests, Reading, advanced_composition
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Sweep, prune
+from dagveil.search.constraint.pc import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +44,10 @@ SCORES: Final = {
     Calibration.PAPER: Score(
         lambda tests, question: -tests.score(question),
         lambda level: float(ndtri(max(level, 0.0))),
-        lambda n_rows: PUBLISHED_KENDALL_CONSTANT / math.sqrt(n_rows),
+        lambda n_rows: publication.PUBLISHED_KENDALL_CONSTANT / math.sqrt(n_rows),
     ),
     # src/indep_test.py, bincondKendall and discondKendall; src/pc.py, S
-    Calibration.PROGRAM: Score(PublishedTests.kendall, lambda level: level, published_p_value_sensitivity),
+    Calibration.PROGRAM: Score(PublishedTests.kendall, lambda level: level, publication.published_p_value_sensitivity),
 }
 SVT_PC_FLAW = (
     "the last round of the sparse vector is not charged, the refreshed threshold carries Gaussian noise that nothing "
@@ -96,11 +86,7 @@ class SvtPcProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparseVector:
-    """Algorithm 5, with its quota c: σ = 2cΔ/ε, or √(32c ln(1/δ))·Δ/ε if δ > 0; Laplace(2σ) on each question.
-
-    - `threshold`, `quota`, `epsilon`, `delta`, `sensitivity`: T, c, ε, δ and Δ
-    - `rng`: draws the noise
-    """
+    """Algorithm 5, with T, c, ε, δ and Δ: σ = 2cΔ/ε, or √(32c ln(1/δ))·Δ/ε if δ > 0; Laplace(2σ) on each question."""
 
     def __init__(
         self, threshold: float, quota: int, epsilon: float, delta: float, sensitivity: float, rng: np.random.Generator
@@ -127,17 +113,16 @@ def publish_algorithm_5(
 ) -> Asked:
     """Run PC with the sparse vector of the text: one epsilon and a quota for the whole run."""
     tests, score = PublishedTests(access), SCORES[Calibration.PAPER]
-    columns = tuple(access.schema.columns)
     vector = SparseVector(
         score.bar(settings.threshold),
-        settings.quota or count_pairs(columns, knowledge),
+        settings.quota or count_pairs(access.schema.columns, knowledge),
         float(budget.epsilon),
         settings.delta,
         score.sensitivity(access.n_rows),
         access.rng,
     )
     sweep = _prune(access, lambda question: vector.passes(score.of(tests, question)), knowledge, progress)
-    return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
+    return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
 
 
 def publish_svt_pc(
@@ -145,9 +130,8 @@ def publish_svt_pc(
 ) -> Asked:
     """Run the program: p-values, threshold refreshed with Gaussian noise, no limit of hits."""
     tests = PublishedTests(access)
-    columns = tuple(access.schema.columns)
-    epsilon = settings.round_epsilon or near_total(budget, columns)
-    sensitivity = published_p_value_sensitivity(access.n_rows)
+    epsilon = settings.round_epsilon or publication.near_total(budget, access.schema)
+    sensitivity = publication.published_p_value_sensitivity(access.n_rows)
     rng = access.rng
     threshold = settings.threshold + rng.laplace(0.0, 2.0 * sensitivity / epsilon)
     hits = 0
@@ -162,12 +146,10 @@ def publish_svt_pc(
 
     sweep = _prune(access, is_independent, knowledge, progress)
     reported = (advanced_composition(epsilon, hits, settings.delta), settings.delta)
-    return describe_published(access.schema, sweep, knowledge, reported)
+    return publication.describe_published(access.schema, sweep, knowledge, reported)
 
 
 SMALLEST_RATE = 1 / 20  # the published search for the sub-sampling rate goes no lower
-
-
 PRIV_PC_FLAW = (
     "one record moves the p-value by far more than the stated sensitivity: blocks of one record, blocks that switch in "
     "and out"
@@ -196,9 +178,7 @@ class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
 def optimal_rate(epsilon: float) -> float:
     """Return the sub-sampling rate q in [1/20, 1] with the least published noise, √(1/q) / ln((e^(ε/2) − 1)/q + 1)."""
     found = minimize_scalar(
-        lambda q: math.sqrt(1.0 / q) / sieve_epsilon(epsilon, q),
-        bounds=(SMALLEST_RATE, 1.0),
-        method="bounded",
+        lambda q: math.sqrt(1.0 / q) / sieve_epsilon(epsilon, q), bounds=(SMALLEST_RATE, 1.0), method="bounded"
     )
     return float(min(1.0, max(SMALLEST_RATE, found.x)))
 
@@ -227,7 +207,6 @@ class SieveAndExamine:
 
     - `thresholds`: the sieve's, T − t, and the examination's, T
     - `epsilon`, `rate`, `sensitivity`: ε of a round, m/n, and Δ on all rows
-    - `rng`: draws the noise
     - `growth`: factors of the sieve's noise: of each round's threshold but the first, and of everything else. Algorithm
       1 has none; algorithm 2 has √(n/m) in lines 5 and 11, and none in line 15.
     """
@@ -268,8 +247,7 @@ def publish_priv_pc(
 ) -> Asked:
     """Run algorithm 2, or the program."""
     as_printed, score = reading is Calibration.PAPER, SCORES[reading]
-    columns = tuple(access.schema.columns)
-    epsilon = settings.round_epsilon or near_total(budget, columns)
+    epsilon = settings.round_epsilon or publication.near_total(budget, access.schema)
     rate = settings.rate or (optimal_rate(epsilon) if as_printed else program_rate(epsilon))
     size = max(1, int(rate * access.n_rows))
     growth = math.sqrt(1.0 / rate)
@@ -295,7 +273,9 @@ def publish_priv_pc(
         total = advanced_composition(epsilon, rounds.hits, settings.delta)
     else:  # src/pc.py: sieves and examinations apart, each with half of ε and of δ
         total = 2.0 * advanced_composition(epsilon / 2.0, rounds.hits, settings.delta / 2.0)
-    return describe_published(access.schema, sweep, knowledge, (total, settings.delta), sweep.questions + rounds.hits)
+    return publication.describe_published(
+        access.schema, sweep, knowledge, (total, settings.delta), sweep.questions + rounds.hits
+    )
 
 
 class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,10 +301,9 @@ def publish_sampled_gaussian_pc(
     progress: Progress,
 ) -> Asked:
     """Run the baseline as published: the moments accountant over the published sensitivity."""
-    columns = tuple(access.schema.columns)
     target = Budget(budget.epsilon, Fraction(settings.delta).limit_denominator(10**12))
     rate = read_rate(settings.rate)
-    questions = settings.questions or 3 * count_pairs(columns, knowledge)
+    questions = settings.questions or 3 * count_pairs(access.schema.columns, knowledge)
     order = best_order(target, rate, questions)
     ratio = smallest_ratio(target, rate, questions, order)
     size = max(1, int(rate * access.n_rows))
@@ -339,15 +318,14 @@ def publish_sampled_gaussian_pc(
     sweep = _prune(access, is_independent, knowledge, progress)
     total = sweep.questions * subsampled_cost(rate, ratio, order)
     reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
-    return describe_published(access.schema, sweep, knowledge, reported)
+    return publication.describe_published(access.schema, sweep, knowledge, reported)
 
 
 def _prune(
     access: PublishedAccess, is_independent: Callable[[Question], bool], knowledge: Knowledge, progress: Progress
 ) -> Sweep:
-    columns = tuple(access.schema.columns)
-    largest = largest_published_order(access.n_rows, len(columns))
-    return prune(columns, is_independent, largest, knowledge, progress=progress)
+    largest = publication.largest_published_order(access.n_rows, len(access.schema.columns))
+    return publication.prune_published(access, is_independent, knowledge, progress, largest)
 
 
 PUBLICATIONS = {

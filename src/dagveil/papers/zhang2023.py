@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special, stats
 
 from dagveil.curator import Question
@@ -18,18 +17,13 @@ from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
 from dagveil.papers import publication
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Traversal, prune
-from dagveil.statistics.kernels import (
-    Floats,
-    draw_permutations,
-    factor_gram,
-    kernel_features,
-    median_bandwidth,
-    root_hsic,
-)
+from dagveil.search.constraint.pc import Traversal
+from dagveil.statistics import kernels
+from dagveil.statistics.kernels import Floats, factor_gram, median_bandwidth
 from dagveil.statistics.residuals import residuals_of_features, ridge_residuals, ridge_residuals_by_features
 
 LOW_RANK: Final = 300  # beyond this rank of the Gram matrix regression solves the whole system
@@ -115,7 +109,7 @@ def feature_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSetti
     for values in (u, v):
         reach = 2.0 * float(np.abs(values).max(initial=0.0)) or 1.0
         bandwidths.append(max(_bandwidth(values[:: _stride(values), None], settings), reach / NARROWEST))
-        features.append(kernel_features(bandwidths[-1], reach).map(values))
+        features.append(kernels.kernel_features(bandwidths[-1], reach).map(values))
     return _compare(features, bandwidths, columns, settings, rng)
 
 
@@ -136,8 +130,8 @@ def _compare(
     slots = len(factors[0])
     if slots < 2:
         raise EvidenceError(f"{slots} rows are too few to test independence; 2 are needed")
-    permutations = draw_permutations(settings.permutations, slots, rng)
-    scores = (root_hsic(factors[0], factors[1], permutations) * (slots / (slots - 1))) ** 2
+    permutations = kernels.draw_permutations(settings.permutations, slots, rng)
+    scores = (kernels.root_hsic(factors[0], factors[1], permutations) * (slots / (slots - 1))) ** 2
     if settings.scale is RcitScale.CUSTOMARY:
         scores = scores * slots
     n_given = 0 if columns is None else columns.shape[1]
@@ -183,8 +177,7 @@ def published_p_value_range(rcit: Rcit, slots: int, settings: RcitSettings) -> t
         step = published_residual_hsic_bound(slots, settings.penalty, rcit.bandwidth_u, rcit.bandwidth_v)
     else:
         step = published_hsic_bound(slots)
-    lowest = float(np.mean(rcit.score < rcit.permuted - 2.0 * step))
-    highest = float(np.mean(rcit.score < rcit.permuted + 2.0 * step))
+    lowest, highest = (float(np.mean(rcit.score < rcit.permuted + moved)) for moved in (-2.0 * step, 2.0 * step))
     return lowest, highest
 
 
@@ -228,24 +221,15 @@ class PublishedDecision:
 
     - `rows`: exact columns
     - `epsilon`: of each noisy answer
-    - `settings`: constants of the publication
-    - `rng`: for noise and permutations
     """
 
     def __init__(
-        self,
-        rows: Mapping[str, NDArray[np.float64]],
-        epsilon: float,
-        settings: PcdPublished,
-        rng: np.random.Generator,
+        self, rows: Mapping[str, Floats], epsilon: float, settings: PcdPublished, rng: np.random.Generator
     ) -> None:
-        self._rows = rows
+        self._rows, self._epsilon, self._rng = rows, epsilon, rng
         self._n_rows = len(next(iter(rows.values())))
-        self._epsilon = epsilon
-        self._level = settings.level
-        self._form = settings.statistic
+        self._level, self._form = settings.level, settings.statistic
         self._constants = RcitSettings(settings.penalty, settings.permutations, scale=settings.scale)
-        self._rng = rng
         self.noisy_answers = 0
 
     def is_independent(self, question: Question) -> bool:
@@ -305,27 +289,24 @@ def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
 
 
 def publish_pcd(
-    access: publication.PublishedAccess,
-    budget: Budget,
-    knowledge: Knowledge,
-    settings: PcdPublished,
-    progress: Progress,
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PcdPublished, progress: Progress
 ) -> Asked:
     """Run Algorithm 1 as printed."""
-    columns = tuple(access.schema.columns)
     if access.n_rows < 2:
         raise MethodError("the published test needs at least 2 rows; give more rows")
+    columns = tuple(access.schema.columns)
     rows = dict(zip(columns, access.exact_rows(columns).T, strict=True))
     epsilon = settings.question_epsilon or float(budget.epsilon)
     decision = PublishedDecision(rows, epsilon, settings, access.rng)
-    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, decision.is_independent, largest, knowledge, Traversal.ONCE, progress=progress)
+    sweep = publication.prune_published(
+        access, decision.is_independent, knowledge, progress, settings.largest_order, Traversal.ONCE
+    )
     return publication.describe_published(access.schema, sweep, knowledge, (decision.noisy_answers * epsilon, 0.0))
 
 
 PUBLICATIONS = {
-    "pcd": publication.Publication(
-        {Calibration.PAPER: publication.Reading(PcdPublished, publish_pcd, PCD_FLAW)},
+    "pcd": Publication(
+        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)},
         "no copy of the program that its paper names was found",
     ),
 }

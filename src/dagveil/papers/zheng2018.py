@@ -21,11 +21,7 @@ from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights, forbidden_entries
 
 SMALLEST_VARIANCE = 1e-9  # added to the variances of exact columns: one that never changes has none
-
-
 WHOLE_RADIUS = 100.0  # squared radius per column, in squared spreads, within which hardly any row is shrunk
-
-
 NOT_PRIVATE = "it adds no noise: it is the twin without privacy, for comparison"
 
 
@@ -58,11 +54,8 @@ def publish_notears(
     """Run linear NOTEARS on the exact moments."""
     schema = access.schema
     columns = tuple(schema.columns)
-    levels = {
-        name: access.exact_table((name,)) / max(access.n_rows, 1)
-        for name, column in schema.columns.items()
-        if not isinstance(column, Numeric)
-    }
+    coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
+    levels = {name: access.exact_table((name,)) / max(access.n_rows, 1) for name in coded}
     plan = row_plan(schema, levels, WHOLE_RADIUS)
     moments = access.exact_moments(plan).astype(np.float64) / 4.0**BITS
     n = max(moments[0, 0], 1.0)
