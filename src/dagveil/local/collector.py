@@ -43,12 +43,14 @@ DEBUG_VARIABLE: Final = "DAGVEIL_DEBUG"
 
 def is_loopback(host: str) -> bool:
     """Say whether only this machine reaches a host."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = _read_address(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
+def _read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
 
 
 def knows_host(header: str, host: str, port: int) -> bool:
@@ -64,14 +66,8 @@ def knows_host(header: str, host: str, port: int) -> bool:
         return True
     if is_loopback(host):
         return False
-    if name in (socket.gethostname().lower(), socket.getfqdn().lower()):
-        return True
-    try:
-        # a page that rebinds has a name; a number can only be this machine's own
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    # a page that rebinds has a name; a number can only be this machine's own
+    return name in (socket.gethostname().lower(), socket.getfqdn().lower()) or _read_address(name) is not None
 
 
 class HostGuard:
@@ -112,19 +108,16 @@ class Quiet:
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
-            print(describe_place(error), file=sys.stderr, flush=True)  # noqa: T201
+            frames = traceback.extract_tb(error.__traceback__)
+            where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "nowhere"
+            print(  # noqa: T201
+                f"unexpected: {type(error).__name__} in {where}; its message is withheld because it may hold data. Set "
+                f"{DEBUG_VARIABLE}=1 to see it",
+                file=sys.stderr,
+                flush=True,
+            )
             if not begun:
                 await send_plain(send, 500, b'{"error":"unexpected","detail":"something unexpected went wrong"}')
-
-
-def describe_place(error: Exception) -> str:
-    """Say what kind of error came up and where, without its message."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "nowhere"
-    return (
-        f"unexpected: {type(error).__name__} in {where}; its message is withheld because it may hold data. Set "
-        f"{DEBUG_VARIABLE}=1 to see it"
-    )
 
 
 async def send_plain(send: Send, status: int, body: bytes) -> None:
@@ -144,10 +137,7 @@ def _count_files() -> int:
 
 
 def run_server(
-    app: ASGIApp,
-    listener: socket.socket,
-    most: int = MOST_CONNECTIONS,
-    seconds: float = SECONDS_FOR_HEADERS,
+    app: ASGIApp, listener: socket.socket, most: int = MOST_CONNECTIONS, seconds: float = SECONDS_FOR_HEADERS
 ) -> None:
     """Serve an application until stopped by a signal, with bounded connections and no access log."""
     import uvicorn
@@ -195,11 +185,8 @@ def run_server(
     uvicorn.Server(config).run(sockets=[listener])
 
 
-MOST_BYTES: Final = 4 * 2**20  # of a request's body
-MOST_REPORTS: Final = 10_000  # of one batch
 MOST_WAITING: Final = 1024  # batches that wait for the disk; further ones are told to come again
 MOST_TOGETHER: Final = 256  # batches that are committed together
-SECONDS_FOR_BODY: Final = 30.0  # a client that takes longer to send its body is cut off
 LARGEST_CODE: Final = 2**15
 
 
@@ -213,9 +200,9 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 class Limits:
     """How much a request may bring."""
 
-    bytes: int = MOST_BYTES
-    reports: int = MOST_REPORTS
-    seconds: float = SECONDS_FOR_BODY
+    bytes: int = 4 * 2**20  # of its body
+    reports: int = 10_000  # of one batch
+    seconds: float = 30.0  # a client that takes longer to send its body is cut off
 
 
 class Refused(DagveilError):

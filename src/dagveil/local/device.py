@@ -13,17 +13,15 @@ from uuid import UUID, uuid4
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagveil.data.cells import to_arrow
 from dagveil.data.encoding import encode
 from dagveil.errors import DataError
+from dagveil.local.channel import Integers
 from dagveil.local.protocol import Protocol, protocol_from_json
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED
-
-Integers = NDArray[np.int64]
 
 # name of a field that seeded records carry, so that nobody takes them for protected ones
 NOT_PRIVATE: Final = f"({SEEDED})"
@@ -70,9 +68,8 @@ class Device:
 
     def label(self, codes: Iterable[int]) -> dict[str, str]:
         """Return a report by labels; one that was drawn from a seed is marked."""
-        named = {
-            name: labels[code] for name, labels, code in zip(self.protocol.names, self._labels, codes, strict=True)
-        }
+        columns = zip(self.protocol.names, self._labels, codes, strict=True)
+        named = {name: labels[code] for name, labels, code in columns}
         return named if self.private else {**named, NOT_PRIVATE: "true"}
 
 
@@ -95,7 +92,6 @@ class Sender:
 
     A batch keeps its id over all tries, so the collector stores it once however often it arrives.
 
-    - `url`: of the collector, such as http://127.0.0.1:8765
     - `tries`: of one batch, before giving up
     - `wait`: called with the seconds to wait between tries
     """
@@ -116,7 +112,7 @@ class Sender:
         """Ask the collector for its protocol."""
         return protocol_from_json(self._ask("GET", "/protocol", None))
 
-    def send(self, codes: NDArray[np.int64] | list[list[int]], digest: str, batch: UUID | None = None) -> UUID:
+    def send(self, codes: Integers | list[list[int]], digest: str, batch: UUID | None = None) -> UUID:
         """Send one batch and return its id once it is acknowledged."""
         batch = batch or uuid4()
         reports = codes.tolist() if isinstance(codes, np.ndarray) else codes

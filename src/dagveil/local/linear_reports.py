@@ -15,10 +15,10 @@ from scipy import special
 
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.scores import EvidenceScore
+from dagveil.local.channel import Floats
 from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, ReportQuestions, Reports, share_of_redraws
 
-Floats = NDArray[np.float64]
 Mean = TypeVar("Mean", float, NDArray[np.float64])
 
 # floor for the correlation matrix of conditioning columns, which noise may leave indefinite
@@ -83,12 +83,8 @@ class LinearReportEvidence(ReportQuestions):
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by the squared partial covariance over its variance, that of the channel included."""
-        statistic = np.array(
-            [
-                self._ask(int(x), int(y), [int(z) for z in given])
-                for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
-            ]
-        )
+        asked = zip(questions.x, questions.y, questions.given, strict=True)
+        statistic = np.array([self._ask(int(x), int(y), [int(z) for z in given]) for x, y, given in asked])
         if self.source is not None:
             before = self.source.test(questions).statistic
             statistic = statistic * np.array([share_of_redraws(float(value), 1.0) for value in before])

@@ -10,13 +10,11 @@ import enum
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from dagveil.local.channel import Floats, Integers
 from dagveil.statistics.kernels import kernel_features, median_bandwidth, root_hsic
 from dagveil.statistics.residuals import ridge_residuals_by_features
-
-Floats = NDArray[np.float64]
 
 
 class PairRule(enum.Enum):
@@ -30,15 +28,13 @@ class PairRule(enum.Enum):
 
 def compare_pair(rule: PairRule, first: Floats, second: Floats) -> float:
     """Return a number that is above 0 if a rule takes the first column for the cause."""
-    match rule:
-        case PairRule.RECI:
-            return compare_regression_errors(first, second)
-        case PairRule.IGCI:
-            return compare_entropies(first, second)
-        case PairRule.CDS:
-            return compare_conditionals(first, second)
-        case PairRule.ANM:
-            return compare_residuals(first, second)
+    compare = {
+        PairRule.RECI: compare_regression_errors,
+        PairRule.IGCI: compare_entropies,
+        PairRule.CDS: compare_conditionals,
+        PairRule.ANM: compare_residuals,
+    }
+    return compare[rule](first, second)
 
 
 def compare_entropies(first: Floats, second: Floats) -> float:
@@ -112,7 +108,7 @@ def conditional_variability(given: Floats, target: Floats) -> float:
     return float((table - table.mean(axis=0)).std())
 
 
-def cut(values: Floats) -> NDArray[np.int64]:
+def cut(values: Floats) -> Integers:
     """Return the number of the cell of each value, 0 in the middle."""
     largest = CELLS_PER_DEVIATION * LARGEST_DEVIATION
     return np.clip(np.rint(values * CELLS_PER_DEVIATION), -largest, largest).astype(np.int64)

@@ -16,12 +16,11 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, DataError
 from dagveil.files import Document
-from dagveil.local.channel import WHOLE, Channel, bounded_geometric, published_parameter
+from dagveil.local.channel import WHOLE, Channel, Floats, bounded_geometric, published_parameter
 from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
 from dagveil.local.record import CombinedResponse, ComponentWise, Norm, RecordChannel, Split
 
@@ -190,6 +189,13 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Names of the columns."""
         return tuple(column.name for column in self.columns)
 
+    def find_places(self, names: Iterable[str]) -> list[int]:
+        """Return the places of some columns, or say which one is unknown."""
+        unknown = [name for name in names if name not in self.names]
+        if unknown:
+            raise DataError(f"the protocol has no column {unknown[0]!r}; it has {', '.join(self.names)}")
+        return [self.names.index(name) for name in names]
+
     @property
     def epsilon(self) -> float:
         """The exact ε of one report, rounded up: the larger of what is stated and what this machine computes."""
@@ -209,13 +215,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 _DOCUMENT = Document(
-    Protocol,
-    "dagveil-protocol",
-    PROTOCOL_VERSION,
-    "a protocol",
-    "a protocol",
-    "`dagveil local plan`",
-    "plan it again",
+    Protocol, "dagveil-protocol", PROTOCOL_VERSION, "a protocol", "a protocol", "`dagveil local plan`", "plan it again"
 )
 
 
@@ -227,9 +227,6 @@ def protocol_from_json(content: bytes | str) -> Protocol:
 def load_protocol(path: str | Path) -> Protocol:
     """Read a protocol from a file."""
     return protocol_from_json(_DOCUMENT.load(path))
-
-
-Floats = NDArray[np.float64]
 
 
 MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
@@ -315,8 +312,6 @@ def success_with_priors(channel: RecordChannel, priors: Sequence[Floats]) -> flo
     prior = reduce(lambda left, right: np.multiply.outer(left, right).ravel(), priors, np.ones(1))
     if isinstance(channel, CombinedGeometric):
         return channel.write_out().success(prior)
-    if not isinstance(channel, CombinedResponse):
-        raise BudgetError("success with a prior is known for the channels of this package only")
     truth, other = channel.probabilities()
     # of the other records the likeliest is the best guess; for the likeliest report it is the next one
     order = np.argsort(prior)

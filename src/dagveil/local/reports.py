@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import enum
-import io
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -24,6 +23,7 @@ from scipy import special
 
 from dagveil.errors import DataError
 from dagveil.evidence.questions import Answers, Questions
+from dagveil.local.channel import Floats, Integers
 from dagveil.local.record import Undo, join
 
 LONGEST_LINE: Final = 2**20  # characters of a line, beyond which it is not read as a record
@@ -50,8 +50,7 @@ def split_lines(stream: TextIO) -> Iterator[str]:
 
 def guess_format(lines: Iterable[str]) -> tuple[LineFormat, Iterator[str]]:
     """Look at the first line that is not blank; return the format, and all lines."""
-    source = iter(lines)
-    seen = []
+    source, seen = iter(lines), list[str]()
     for line in source:
         seen.append(line)
         if line.strip():
@@ -79,14 +78,16 @@ def check_labels(form: LineFormat, labels: Mapping[str, Sequence[str]]) -> None:
     With a line feed a record would not be one line. A spreadsheet computes a text that begins like a formula, and some
     start programs; a mark before it would be another label, so that nobody could read the reports any more.
     """
+    if form is not LineFormat.CSV:
+        return
     split = [name for name, texts in labels.items() if any("\n" in text for text in (name, *texts))]
-    if split and form is LineFormat.CSV:
+    if split:
         raise DataError(
             f"{len(split)} columns have a line break in their name or labels, the first is {split[0]!r}; a record is "
             "one line, so give one JSON object per line"
         )
     computed = [name for name, texts in labels.items() if any(map(_is_formula, (name, *texts)))]
-    if computed and form is LineFormat.CSV:
+    if computed:
         raise DataError(
             f"{len(computed)} columns have a name or label that a spreadsheet would compute, the first is "
             f"{computed[0]!r}; give one JSON object per line or a .parquet file instead of CSV, or rename it in the "
@@ -103,9 +104,8 @@ class RecordWriter:
     """Writes records in the format they came in, and lets each go at once."""
 
     def __init__(self, stream: TextIO, form: LineFormat, columns: Sequence[str]) -> None:
-        self._stream = stream
-        self._form = form
-        self._columns = list(columns)
+        self._stream, self._form, self._columns = stream, form, list(columns)
+        self._row = csv.writer(stream, lineterminator="\n").writerow  # one write for each row
         if form is LineFormat.CSV:
             self._row(self._columns)
 
@@ -116,11 +116,6 @@ class RecordWriter:
         else:
             self._row([record[name] for name in self._columns])
         self._stream.flush()
-
-    def _row(self, cells: list[str]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(cells)
-        self._stream.write(text.getvalue())
 
 
 def _read_json(lines: Iterable[str], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -171,9 +166,6 @@ def _split_row(line: str) -> list[str] | None:
     # a quote is open at the end of the line if the reader asked for another
     return None if next(source, None) is None else row
 
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_CELLS: Final = 20_000  # cells of x, y and the given columns together, beyond which a question is not answered
 SURE_STRATA: Final = 4.0  # a stratum takes part if its share is so many standard errors above zero
@@ -235,11 +227,11 @@ class ReportQuestions(ABC):
         """Return the statistic per record."""
         return self.test(questions).statistic / self.reports.n_records
 
-    def odds(self, questions: Questions) -> NDArray[np.float64]:
+    def odds(self, questions: Questions) -> Floats:
         """Return odds against any dependence: tests on reports are taken at their word."""
         return np.full(len(questions), -np.inf)
 
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values as if nothing depended on anything: reports share no noise."""
         return rng.random((draws, len(questions)))
 
@@ -281,10 +273,8 @@ class ReportEvidence(ReportQuestions):
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by a χ² whose covariance knows the channel."""
-        rows = [
-            self._ask(int(x), int(y), tuple(int(z) for z in given))
-            for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
-        ]
+        asked = zip(questions.x, questions.y, questions.given, strict=True)
+        rows = [self._ask(int(x), int(y), tuple(int(z) for z in given)) for x, y, given in asked]
         statistic, freedom = np.array(rows).reshape(-1, 2).T
         return Answers(statistic, freedom, special.chdtrc(freedom, statistic))
 
@@ -324,12 +314,10 @@ class ReportEvidence(ReportQuestions):
         return self._known[question]
 
     def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
-        table = self.reports.table((x, y, *given), self.levels)
-        table = table.reshape(self.levels[x], self.levels[y], -1) / self.reports.n_records
-        strata = join([self.undo.inverses[z] for z in given])
-        return score_table(
-            table, self.undo.inverses[x], self.undo.inverses[y], strata, self.undo.kept, self.reports.n_records
-        )
+        table, n_records = self.reports.table((x, y, *given), self.levels), self.reports.n_records
+        shares = table.reshape(self.levels[x], self.levels[y], -1) / n_records
+        inverses, kept = self.undo.inverses, self.undo.kept
+        return score_table(shares, inverses[x], inverses[y], join([inverses[z] for z in given]), kept, n_records)
 
 
 def score_table(

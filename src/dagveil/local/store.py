@@ -18,10 +18,10 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dagveil.data.reading import read_source
 from dagveil.errors import DataError
+from dagveil.local.channel import Integers
 from dagveil.local.device import NOT_PRIVATE
 from dagveil.local.protocol import Protocol, protocol_from_json
 from dagveil.local.reports import LineFormat, check_labels
@@ -81,7 +81,7 @@ class ReportStore:
                 f"{path} cannot be used as a store of reports ({error}); check the path, its rights and the disk"
             ) from None
 
-    def pack(self, batch: UUID, reports: Sequence[Sequence[int]] | NDArray[np.int64]) -> Batch:
+    def pack(self, batch: UUID, reports: Sequence[Sequence[int]] | Integers) -> Batch:
         """Pack checked codes."""
         codes = np.asarray(reports, dtype=self._type)
         return Batch(batch, len(codes), codes.tobytes())
@@ -124,7 +124,7 @@ class ReportStore:
         """Count what is stored."""
         return Totals(*self._connection.execute("SELECT batches, reports FROM totals").fetchone())
 
-    def read(self) -> Iterator[tuple[UUID, NDArray[np.int64]]]:
+    def read(self) -> Iterator[tuple[UUID, Integers]]:
         """Go through the batches; codes in the shape (reports, columns)."""
         width = len(self.protocol.columns)
         levels = np.array(self.protocol.levels)
@@ -137,7 +137,7 @@ class ReportStore:
         except (sqlite3.Error, ValueError):
             raise DataError("the store holds what no collector wrote: it is damaged; use a backup") from None
 
-    def codes(self) -> NDArray[np.int64]:
+    def codes(self) -> Integers:
         """Return all reports, in the shape (reports, columns)."""
         return np.concatenate([np.empty((0, len(self.protocol.columns)), np.int64), *(c for _, c in self.read())])
 
@@ -179,8 +179,6 @@ def _settle(connection: sqlite3.Connection, protocol: Protocol | None, path: str
         )
     return kept
 
-
-Integers = NDArray[np.int64]
 
 STORE_ENDINGS: Final = (".db", ".sqlite")
 DIGEST_KEY: Final = b"dagveil-protocol"  # in the metadata of a Parquet file: the digest of the protocol of its reports
