@@ -7,24 +7,15 @@ import math
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods import method
 from dagveil.methods.measure import measure_jointly
-from dagveil.methods.method import (
-    COUNTED,
-    TWO_COLUMNS,
-    XU_2017,
-    Method,
-    NoSettings,
-    SharpCase,
-    account_plainly,
-    check_counts,
-)
 
 MOST_CELLS = 2**22  # cells of the joint table beyond which the method refuses: its evidence would take gigabytes
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse a domain that does not fit, with its size."""
-    check_counts(schema, knowledge)
+    method.check_counts(schema, knowledge)
     cells = math.prod(column.n_levels for column in schema.columns.values())
     if cells > MOST_CELLS:
         raise MethodError(
@@ -33,15 +24,15 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-METHOD = Method(
+METHOD = method.Method(
     name="lap-mech",
     title="Laplace noise on the table of all columns",
-    paper=XU_2017,
-    data=COUNTED + "; small domains",
+    paper=method.XU_2017,
+    data=method.COUNTED + "; small domains",
     cost="one release",
-    settings=NoSettings,
-    accounting=account_plainly,  # the cheapest for one release of Laplace noise
+    settings=method.NoSettings,
+    accounting=method.account_plainly,  # the cheapest for one release of Laplace noise
     check=check,
     release=measure_jointly,
-    sharp=(SharpCase(TWO_COLUMNS),),
+    sharp=(method.SharpCase(method.TWO_COLUMNS),),
 )

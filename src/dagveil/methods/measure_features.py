@@ -101,7 +101,7 @@ def plan_features(
     rows: int,
     mu_squared: float,
 ) -> FeaturePlan:
-    """Return how rows become features, from public facts alone; the last two are those of `choose_degree`."""
+    """Return how rows become features, from public facts alone; `mu_squared` is what moments may cost."""
     columns = tuple(schema.columns)
     if settings.radius:
         per_feature = min(settings.radius, degree + 2.0)  # beyond this nothing is shrunk
@@ -109,7 +109,14 @@ def plan_features(
         per_feature = choose_radius(len(columns) * degree, rows, mu_squared)
     radius_squared = per_feature * len(columns) * degree
     constant = math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared))
-    intervals = [_interval(schema, name, centers[name], settings.reach * spreads[name]) for name in columns]
+    # where values are told apart: around the centre, inside the bounds
+    intervals = []
+    for name, column in schema.columns.items():
+        if not isinstance(column, Numeric):
+            raise MethodError(f"column {name!r} is not numeric; choose `measure`")
+        half = settings.reach * spreads[name]
+        lower, upper = max(column.bounds[0], centers[name] - half), min(column.bounds[1], centers[name] + half)
+        intervals.append((lower, upper) if lower < upper else column.bounds)
     return FeaturePlan(
         columns=columns,
         centers=tuple((lower + upper) / 2.0 for lower, upper in intervals),
@@ -123,11 +130,7 @@ def plan_features(
 
 
 def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
-    """Return the number of features per column, from public facts alone.
-
-    - `rows`: nominal or estimated number of rows.
-    - `mu_squared`: what the moments may cost.
-    """
+    """Return the number of features per column, from public facts alone; `mu_squared` is what moments may cost."""
 
     def noise(degree: int) -> float:
         """Variance of the noise in a moment, if the ball holds a typical row, per row."""
@@ -141,15 +144,6 @@ def choose_radius(features: int, rows: int, mu_squared: float) -> float:
     """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits."""
     quiet = measure_moments.QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
     return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)
-
-
-def _interval(schema: Schema, name: str, center: float, half: float) -> tuple[float, float]:
-    """Return where values of a column are told apart: around its centre, inside its bounds."""
-    column = schema.columns[name]
-    if not isinstance(column, Numeric):
-        raise MethodError(f"column {name!r} is not numeric; choose `measure`")
-    lower, upper = max(column.bounds[0], center - half), min(column.bounds[1], center + half)
-    return (lower, upper) if lower < upper else column.bounds
 
 
 def describe_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[str]:

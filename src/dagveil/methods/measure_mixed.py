@@ -27,15 +27,9 @@ from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods import measure_moments
 from dagveil.methods.asking import plain_numbers
-from dagveil.methods.measure_moments import (
-    BITS,
-    RADIUS_PER_COLUMN,
-    WIDEST_PER_COLUMN,
-    describe_coarse_bits,
-    scale_columns,
-    warn_of_moment_noise,
-)
+from dagveil.methods.measure_moments import RADIUS_PER_COLUMN, WIDEST_PER_COLUMN
 from dagveil.methods.method import Measured
 from dagveil.progress import Progress
 
@@ -68,13 +62,9 @@ def is_mixed(schema: Schema) -> bool:
 
 
 def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progress) -> Measured:
-    """Release the second moments of levels and numbers.
-
-    - `rows`: nominal or estimated number of rows.
-    - `share`: of the budget, for the matrix and for spreads that nobody declared.
-    """
+    """Release the second moments of levels and numbers; the share also pays for spreads that nobody declared."""
     schema = curator.schema
-    scaled = scale_columns(curator, share, progress, plain_numbers(schema))
+    scaled = measure_moments.scale_columns(curator, share, progress, plain_numbers(schema))
     price = float(scaled.left * curator.accounting.total)
     plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, price)
     heavy = noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, price) > HEAVY
@@ -93,7 +83,7 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
         stage = Stage("pairs that look dependent", len(pairs), cells, share_left, again.deviation, why)
         measured += Measured((again,), (stage,))
     progress("measuring second moments", 1 + heavy, 1 + heavy)
-    findings = (*describe_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows))
+    findings = (*describe_mixed(plan, schema), *measure_moments.warn_of_moment_noise(released.deviation, rows))
     return measured + Measured(findings=findings)
 
 
@@ -113,12 +103,7 @@ def _marked(schema: Schema) -> tuple[str, ...]:
 def plan_mixed(
     schema: Schema, centers: Mapping[str, float], spreads: Mapping[str, float], rows: int, mu_squared: float
 ) -> MixedPlan:
-    """Return how rows become vectors, from public facts alone.
-
-    - `centers`, `spreads`: public, of numeric columns without bins.
-    - `rows`: nominal or estimated number of rows.
-    - `mu_squared`: what the matrix may cost.
-    """
+    """Return how rows become vectors, from public facts alone; `mu_squared` is what the matrix may cost."""
     plain = plain_numbers(schema)
     # without numbers, the nominal number of rows has decided that trends are taken
     trends = choose_trends(schema, rows if plain else schema.nominal_rows or rows, mu_squared)
@@ -141,7 +126,7 @@ def plan_mixed(
         degrees=(degree,) * len(plain) + (1,) * len(trends),
         radius_squared=radius_squared,
         constant=constant,
-        bits=choose_bits(radius_squared + fixed, constant, rows, BITS),
+        bits=choose_bits(radius_squared + fixed, constant, rows, measure_moments.BITS),
         marked=_marked(schema),
     )
 
@@ -152,7 +137,7 @@ def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ..
     Those whose missing values are left out pair by pair stay levels: a trend has no place that could be left out.
 
     Beside numbers they do if noise is heavy. Without any they do if r − 1 contrasts of each would not show a dependence
-    of `EXPECTED_EFFECT` that one trend may show. Parameters are those of `plan_mixed`.
+    of `EXPECTED_EFFECT` that one trend may show.
     """
     several = {name for name, one in schema.columns.items() if isinstance(one, Ordinal) and len(one.levels) > 2}
     ordered = tuple(name for name in schema.columns if name in several and name not in schema.pairwise)
@@ -202,12 +187,7 @@ def noise_share(fixed: float, features: int, rows: int, mu_squared: float) -> fl
 
 
 def choose_degree(fixed: float, numbers: int, rows: int, mu_squared: float, trends: int = 0) -> int:
-    """Return the number of features of each number, from public facts alone.
-
-    - `fixed`: squared norm that columns with levels have together.
-    - `numbers`, `trends`: how many numeric columns, and how many ordinal ones that enter by a trend.
-    - `rows`, `mu_squared`: as in `plan_mixed`.
-    """
+    """Return the number of features of each number, beside columns with levels of this squared norm together."""
     if noise_share(fixed, 3 * numbers + trends, rows, mu_squared) <= QUIET_TRIPLE:
         return 3
     return 2 if noise_share(fixed, 2 * numbers + trends, rows, mu_squared) <= QUIET_PAIR else 1
@@ -249,7 +229,7 @@ def describe_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
     return [
         *(told if trends else []),
         f"{numbers}; rows whose features are longer than {math.sqrt(plan.radius_squared):.1f} together were shrunk to "
-        f"that length. Levels entered as they are.{describe_coarse_bits(plan.bits)}",
+        f"that length. Levels entered as they are.{measure_moments.describe_coarse_bits(plan.bits)}",
         "p-values are scores for the graph: a set of several columns enters without interactions, and features do not "
         "take all of a number away.",
     ]

@@ -86,22 +86,20 @@ def describe_moments(plan: MomentPlan) -> str:
 
 def describe_coarse_bits(bits: int) -> str:
     """Say so if many expected rows made the rounding coarser than usual; begins with a blank, or is empty."""
-    if bits >= BITS:
-        return ""
-    return (
+    told = (
         f" Numbers were rounded to {bits} binary places, not {BITS}, so that sums over as many rows as are publicly "
         "expected fit into 64-bit integers."
     )
+    return told if bits < BITS else ""
 
 
 def warn_of_moment_noise(deviation: float, rows: int) -> list[str]:
     """Say so if the noise in a moment is large beside the number of rows."""
-    if deviation <= rows / 5:
-        return []
-    return [
+    told = (
         f"Noise of {deviation:.0f} in each moment is large beside about {rows} rows: expect only strong edges. A "
         "larger epsilon or fewer columns would show more."
-    ]
+    )
+    return [told] if deviation > rows / 5 else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +151,7 @@ def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]
 
 
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:
-    """Return the squared radius of the ball, from public facts alone.
-
-    - `rows`: nominal or estimated number of rows.
-    - `mu_squared`: what the moments may cost.
-    """
+    """Return the squared radius of the ball, from public facts alone; `mu_squared` is what the moments may cost."""
     # noise in a scaled moment is 1.1 R² / √(2 μ²); sampling gives it √n
     quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / 1.1
     return min(max(quiet, RADIUS_PER_COLUMN * columns), WIDEST_PER_COLUMN * columns)

@@ -35,12 +35,14 @@ from dagveil.search.constraint.pc import Sweep, Traversal, prune
 from dagveil.statistics.kendall import count_concordance
 from dagveil.statistics.statistic import Tables
 
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 PUBLISHED_KENDALL_CONSTANT: Final = 4.5
 """Priv-PC, theorem 3: sensitivity of the conditional statistic times √n. False: 5.25 and 6 in one block, no bound of
 this form with small blocks, because the published divisor depends on the rows."""
 
 
-def published_scores(tables: Tables, *, as_printed: bool = False) -> NDArray[np.float64]:
+def published_scores(tables: Tables, *, as_printed: bool = False) -> Floats:
     """Return the published |z| = |Σ wτ|/√Σw for each table: exact, and without a bounded sensitivity.
 
     Blocks with at most two rows, in which x or y is constant, or whose variance the program takes for negative, are
@@ -51,7 +53,7 @@ def published_scores(tables: Tables, *, as_printed: bool = False) -> NDArray[np.
     return np.asarray(np.abs(top) / np.sqrt(np.maximum(weight, 1.0)))
 
 
-def published_p_values(tables: Tables) -> NDArray[np.float64]:
+def published_p_values(tables: Tables) -> Floats:
     """Return the published one-sided p-values sf(|z|), at most ½: exact, and not to be released as they are.
 
     Without a block left the published programs divide zero by zero, and what comes out never passes for independent:
@@ -62,7 +64,7 @@ def published_p_values(tables: Tables) -> NDArray[np.float64]:
     return np.asarray(np.where(weight > 0.0, ndtr(-scores), 0.0))
 
 
-def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[Floats, Floats]:
     """Return Σ wτ and Σ w over the blocks that are kept."""
     tables = np.asarray(tables, dtype=np.int64)
     x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
@@ -76,13 +78,13 @@ def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArra
     return (slope * concordance).sum(axis=-1), (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
 
 
-def _program_variance(x_counts: NDArray[np.int64], y_counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _program_variance(x_counts: Counts, y_counts: Counts) -> Floats:
     """Return the variance of C − D with ties as the program has it (src/Kendalltaua.py).
 
     Its middle term is a quarter of the right one, so the variance can be negative, and the program drops such blocks.
     """
 
-    def sums(counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
+    def sums(counts: Counts) -> tuple[Floats, ...]:
         c = counts.astype(np.float64)
         pairs = c * (c - 1.0)
         return (pairs / 2.0).sum(axis=-1), (pairs * (c - 2.0)).sum(axis=-1), (pairs * (2.0 * c + 5.0)).sum(axis=-1)
@@ -109,7 +111,7 @@ class PublishedTests:
         self._known: dict[Question, float] = {}
         self._scores: dict[Question, float] = {}
 
-    def table(self, question: Question) -> NDArray[np.int64]:
+    def table(self, question: Question) -> Counts:
         """Return the counts, in the shape (strata, levels of x, levels of y)."""
         x, y, given = question
         counts = self._access.exact_counts(x, y, given)
@@ -128,7 +130,7 @@ class PublishedTests:
         return self._scores[question]
 
 
-def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
+def g_test(tables: Counts) -> tuple[float, int]:
     """Return G² and its degrees of freedom (x − 1)(y − 1) · strata, empty levels included."""
     observed = tables.astype(np.float64)
     x_margin, y_margin, both = (sum_logarithms(observed.sum(axis=axis)) for axis in (1, 2, (1, 2)))
@@ -137,7 +139,7 @@ def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
     return max(statistic, 0.0), strata * (x_levels - 1) * (y_levels - 1)
 
 
-def g_p_value(tables: NDArray[np.int64]) -> float:
+def g_p_value(tables: Counts) -> float:
     """Return the p-value of the G test."""
     statistic, freedom = g_test(tables)
     return float(chdtrc(freedom, statistic)) if freedom else 1.0
@@ -200,7 +202,7 @@ def describe_report(reported: tuple[float, float], counted: int | None = None) -
     )
 
 
-def sum_logarithms(counts: NDArray[np.float64]) -> float:
+def sum_logarithms(counts: Floats) -> float:
     """Return the sum of n ln n over cells, 0 for a negative n."""
     counts = np.maximum(counts, 0.0)
     return float(xlogy(counts, counts).sum())
@@ -214,15 +216,11 @@ def _alphabetical(schema: Schema, name: str) -> list[int]:
 
 
 class PublishedAccess:
-    """Exact answers, and a generator for noise as published.
-
-    - `table`: the rows
-    - `rng`: for noise and sub-samples; not a secure source, since nothing is claimed
-    """
+    """Exact answers, and a generator for noise as published: not a secure source, since nothing is claimed."""
 
     def __init__(self, table: Table, rng: np.random.Generator) -> None:
         self._table = table
-        self._known: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._known: dict[tuple[str, ...], Counts] = {}
         self.rng = rng
 
     @property
@@ -235,7 +233,7 @@ class PublishedAccess:
         """The exact number of rows, which all of the papers take as public."""
         return self._table.n_rows
 
-    def exact_counts(self, x: str, y: str, given: Sequence[str]) -> NDArray[np.int64]:
+    def exact_counts(self, x: str, y: str, given: Sequence[str]) -> Counts:
         """Count rows in the shape (strata, levels of x, levels of y)."""
         names = (*given, x, y)
         if names not in self._known:
@@ -243,15 +241,15 @@ class PublishedAccess:
             self._known[names] = counts.reshape(-1, *counts.shape[len(names) - 2 :])
         return self._known[names]
 
-    def exact_table(self, columns: tuple[str, ...] | None = None) -> NDArray[np.int64]:
+    def exact_table(self, columns: tuple[str, ...] | None = None) -> Counts:
         """Count rows by some columns, or by all."""
         return self._table.counts(tuple(self.schema.columns) if columns is None else columns)
 
-    def exact_moments(self, plan: MomentPlan) -> NDArray[np.int64]:
+    def exact_moments(self, plan: MomentPlan) -> Counts:
         """Sum the outer products of the rows, in fixed point."""
         return self._table.outer_products(plan)
 
-    def exact_rows(self, columns: Sequence[str]) -> NDArray[np.float64]:
+    def exact_rows(self, columns: Sequence[str]) -> Floats:
         """Return the rows themselves, scaled to [-1, 1] by bounds and scores, in the shape (rows, k)."""
         return self._table.levelled_rows(columns, max(self.n_rows, 1))[: self.n_rows]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from dagveil.curator import Question
@@ -16,7 +15,7 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Level, Order, describe_sweep
 from dagveil.methods.measure import is_numeric
-from dagveil.papers.publication import Publication, PublishedAccess, Reading, g_p_value, prune_published
+from dagveil.papers.publication import Counts, Publication, PublishedAccess, Reading, g_p_value, prune_published
 from dagveil.papers.xu2017 import exact_correlations, fisher_z_test
 from dagveil.papers.zhang2023 import RcitSettings, exact_rcit
 from dagveil.privacy.budget import Budget
@@ -46,7 +45,7 @@ class PcSettings(msgspec.Struct, frozen=True, kw_only=True):
     largest_order: Order | None = None
 
 
-def chi_square_p_value(tables: NDArray[np.int64]) -> float:
+def chi_square_p_value(tables: Counts) -> float:
     """Return the p-value of Pearson's χ², summed over strata, with the degrees of freedom of the G test."""
     observed = tables.astype(np.float64)
     rows = np.maximum(observed.sum(axis=(1, 2)), 1.0)[:, None, None]

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import ndtri
 
@@ -186,7 +185,7 @@ def optimal_rate(epsilon: float) -> float:
 def program_rate(epsilon: float) -> float:
     """Return the rate at which the program's search ends (src/pc.py: BFGS over 1/q from ½, tolerance 0.01)."""
 
-    def noise(inverse: NDArray[np.float64]) -> float:
+    def noise(inverse: publication.Floats) -> float:
         with np.errstate(all="ignore"):
             return float(np.sqrt(inverse[0]) / np.log(inverse[0] * np.expm1(epsilon / 2.0) + 1.0))
 

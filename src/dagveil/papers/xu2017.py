@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from dagveil.curator import Question
@@ -19,7 +18,7 @@ from dagveil.data.moments import MomentPlan
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Part, Positive
 from dagveil.papers import publication
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
+from dagveil.papers.publication import Counts, Floats, Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
@@ -28,7 +27,7 @@ from dagveil.statistics.distance import n_log_n
 from dagveil.statistics.kendall import normal_quantile
 
 
-def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
+def greedy_distance(tables: Counts, critical: float) -> int:
     """Return the published distance: records that a greedy walk removes until G² crosses its critical value.
 
     Positive if the table looks independent (G² at most critical), negative if not. It is **not** the distance: one
@@ -198,7 +197,7 @@ class _Text:
     def __init__(self, removes_below: bool) -> None:
         self._sign = -1 if removes_below else 1
 
-    def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
+    def merit(self, table: Counts) -> tuple[float, float]:
         """Return what is largest for the set that speaks for a pair; p-values of 0 are told apart by G²."""
         return self._sign * publication.g_p_value(table), -self._sign * publication.g_test(table)[0]
 
@@ -216,7 +215,7 @@ class _Program:
 
     chosen = -10_000
 
-    def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
+    def merit(self, table: Counts) -> tuple[float, float]:
         return publication.g_p_value(table), 0.0
 
     def node_score(self, distance: int) -> int:
@@ -315,7 +314,7 @@ class JointTests:
     table may be `cut` at 0 before its margins are taken; n ln n of a negative n is 0 either way.
     """
 
-    def __init__(self, joint: NDArray[np.float64], *, cut: bool = True) -> None:
+    def __init__(self, joint: Floats, *, cut: bool = True) -> None:
         self._joint = joint
         self._cut = cut
         self._known: dict[frozenset[int], dict[frozenset[int], float]] = {}
@@ -416,9 +415,7 @@ def publish_priv_pc_star(
     return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 
-def fisher_z_test(
-    covariance: NDArray[np.float64], columns: Sequence[str], n_rows: int, level: float
-) -> Callable[[Question], bool]:
+def fisher_z_test(covariance: Floats, columns: Sequence[str], n_rows: int, level: float) -> Callable[[Question], bool]:
     """Return what decides a question by Fisher's z of the partial correlation, section V."""
     place = {name: i for i, name in enumerate(columns)}
 
@@ -435,7 +432,7 @@ def fisher_z_test(
     return is_independent
 
 
-def exact_correlations(access: PublishedAccess) -> NDArray[np.float64]:
+def exact_correlations(access: PublishedAccess) -> Floats:
     """Return the exact correlation matrix; rows are not clipped beyond their declared bounds."""
     columns = {name: column for name, column in access.schema.columns.items() if isinstance(column, Numeric)}
     centers = tuple((column.bounds[0] + column.bounds[1]) / 2.0 for column in columns.values())
