@@ -263,8 +263,6 @@ class Writer:
                 group.append(self._waiting.get_nowait())
             try:
                 kept = await loop.run_in_executor(self._thread, self.store.append, [batch for batch, _ in group])
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 # a full disk, a locked file: nothing of the group is stored, and the clients are told
                 self.failing = True
@@ -340,12 +338,8 @@ def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
             writer.close()
             store.close()
 
-    routes = [
-        Route("/reports", take, methods=["POST"]),
-        Route("/protocol", show, methods=["GET"]),
-        Route("/health", health, methods=["GET"]),
-    ]
-    return Starlette(routes=routes, lifespan=live)
+    answers = ("/reports", take, "POST"), ("/protocol", show, "GET"), ("/health", health, "GET")
+    return Starlette(routes=[Route(path, ask, methods=[verb]) for path, ask, verb in answers], lifespan=live)
 
 
 @contextlib.asynccontextmanager

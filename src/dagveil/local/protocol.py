@@ -234,8 +234,6 @@ MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is
 
 # by which share a stated figure may be below the one computed here: logarithms differ a little between machines
 TOLERANCE: Final = 1e-9
-
-
 _WORDS: Final = {
     "epsilon": "epsilon",
     "success": "that an attacker guesses right with probability",

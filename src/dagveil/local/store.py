@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
@@ -148,9 +147,7 @@ class ReportStore:
     def __enter__(self) -> ReportStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
@@ -196,9 +193,7 @@ class LabelReader:
     """Turns labels into codes: exactly those of the protocol, since a report has no other."""
 
     def __init__(self, protocol: Protocol) -> None:
-        self._codes = {
-            column.name: {label: code for code, label in enumerate(column.labels)} for column in protocol.columns
-        }
+        self._codes = {one.name: {label: code for code, label in enumerate(one.labels)} for one in protocol.columns}
 
     def read(self, report: Mapping[str, Any], place: int) -> list[int]:
         """Return the codes of a report; `place` is its number, for messages."""
@@ -226,13 +221,12 @@ def read_reports(source: str | Path | pa.Table, protocol: Protocol) -> Collected
             if store.protocol.digest() != protocol.digest():
                 raise DataError(f"{source} holds reports of another protocol; give the one they were made with")
             return Collected(store.codes(), private=True)
-    names = list(protocol.names)
     table = read_source(source)
     stated = (table.schema.metadata or {}).get(DIGEST_KEY)
     if stated is not None and stated != protocol.digest().encode():
         raise DataError("these reports were made with another protocol; give the one they were made with")
     private = NOT_PRIVATE not in table.column_names
-    table = read_source(table, names)
+    table = read_source(table, list(protocol.names))
     codes = [_find_codes(table.column(column.name), column.name, column.labels) for column in protocol.columns]
     return Collected(np.stack(codes, axis=1), private)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, xlogy
 
 from dagveil.curator import Question
-from dagveil.data.column import Numeric
+from dagveil.data.column import Column, Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table
@@ -107,15 +107,14 @@ class PublishedTests:
 
     def __init__(self, access: PublishedAccess) -> None:
         self._access = access
-        self._order = {name: _alphabetical(access.schema, name) for name in access.schema.columns}
+        self._order = {name: _alphabetical(column) for name, column in access.schema.columns.items()}
         self._known: dict[Question, float] = {}
         self._scores: dict[Question, float] = {}
 
     def table(self, question: Question) -> Counts:
         """Return the counts, in the shape (strata, levels of x, levels of y)."""
-        x, y, given = question
-        counts = self._access.exact_counts(x, y, given)
-        return counts[:, self._order[x]][:, :, self._order[y]]
+        x, y, _ = question
+        return self._access.exact_counts(*question)[:, self._order[x]][:, :, self._order[y]]
 
     def kendall(self, question: Question) -> float:
         """Return the one-sided p-value of the conditional Kendall statistic."""
@@ -195,11 +194,9 @@ def describe_published(
 
 def describe_report(reported: tuple[float, float], counted: int | None = None) -> str:
     """Say what the publication would report."""
+    epsilon, delta = reported
     tests = "" if counted is None else f" It would count {counted} tests."
-    return (
-        f"The publication would report epsilon {reported[0]:.4g} and delta {reported[1]:.3g}; "
-        f"that claim does not hold.{tests}"
-    )
+    return f"The publication would report epsilon {epsilon:.4g} and delta {delta:.3g}; that claim does not hold.{tests}"
 
 
 def sum_logarithms(counts: Floats) -> float:
@@ -208,8 +205,7 @@ def sum_logarithms(counts: Floats) -> float:
     return float(xlogy(counts, counts).sum())
 
 
-def _alphabetical(schema: Schema, name: str) -> list[int]:
-    column = schema.columns[name]
+def _alphabetical(column: Column) -> list[int]:
     if isinstance(column, Numeric):
         return list(range(column.n_levels))
     return sorted(range(column.n_levels), key=lambda level: column.labels[level])
@@ -238,7 +234,7 @@ class PublishedAccess:
         names = (*given, x, y)
         if names not in self._known:
             counts = self._table.counts(names)
-            self._known[names] = counts.reshape(-1, *counts.shape[len(names) - 2 :])
+            self._known[names] = counts.reshape(-1, *counts.shape[-2:])
         return self._known[names]
 
     def exact_table(self, columns: tuple[str, ...] | None = None) -> Counts:

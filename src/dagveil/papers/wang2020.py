@@ -196,9 +196,8 @@ def program_rate(epsilon: float) -> float:
 def sieve_epsilon(epsilon: float, rate: float) -> float:
     """Return ε′ = ln((e^(ε/2) − 1)/q + 1), what the sieve may spend on a sub-sample."""
     half = epsilon / 2.0
-    if half > 500.0:  # the same, without overflow
-        return half - math.log(rate)
-    return math.log1p(math.expm1(half) / rate)
+    # beyond 500 the same, without overflow
+    return half - math.log(rate) if half > 500.0 else math.log1p(math.expm1(half) / rate)
 
 
 class SieveAndExamine:
@@ -223,8 +222,7 @@ class SieveAndExamine:
         self.refreshed_scale, self.threshold_scale = growth[0] * scale, growth[1] * scale
         self.question_scale, self.examination_scale = 2.0 * growth[1] * scale, 2.0 * sensitivity / epsilon
         self.hits = 0
-        self._sieve, self._whole = thresholds
-        self._rng = rng
+        (self._sieve, self._whole), self._rng = thresholds, rng
         self._noisy = self._sieve + rng.laplace(0.0, self.threshold_scale)
 
     def passes(self, on_sample: float, on_all: Callable[[], float]) -> bool:

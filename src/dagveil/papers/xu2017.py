@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -243,22 +243,17 @@ def _treat_nodes(
     columns = tuple(access.schema.columns)
     tests = publication.PublishedTests(access)
     graph = Pruning(columns, knowledge)
-    distances: dict[Question, int] = {}
-    merits: dict[Question, tuple[float, float]] = {}
     treated, order, questions = 0, 0, []
 
+    @cache
     def merit(question: Question) -> tuple[float, float]:
-        if question not in merits:
-            merits[question] = scoring.merit(tests.table(question))
-        return merits[question]
+        return scoring.merit(tests.table(question))
 
+    @cache
     def distance(question: Question) -> int:
-        question = (min(question[:2]), max(question[:2]), question[2])
-        if question not in distances:
-            table = tests.table(question)
-            _, freedom = publication.g_test(table)
-            distances[question] = greedy_distance(table, float(chdtri(max(freedom, 1), level)))
-        return distances[question]
+        table = tests.table(question)
+        _, freedom = publication.g_test(table)
+        return greedy_distance(table, float(chdtri(max(freedom, 1), level)))
 
     unanswered: list[tuple[str, str, int]] = []
     while any(len(graph.neighbours(x)) > order for x in columns) and not unanswered:
@@ -273,11 +268,9 @@ def _treat_nodes(
             treated += 1
             chosen: list[Question] = []
             for y in others:
-                asked: list[Question] = [
-                    (min(x, y), max(x, y), given) for given in graph.sets(x, y, order, Traversal.PUBLISHED)
-                ]
-                questions[-1] += len(asked)
-                chosen.append((x, y, max(asked, key=merit)[2]))
+                sets = graph.sets(x, y, order, Traversal.PUBLISHED)
+                questions[-1] += len(sets)
+                chosen.append(max(((min(x, y), max(x, y), given) for given in sets), key=merit))
             # how many neighbours go is drawn with the first epsilon, and which with the second, as published
             apart = [distance(question) for question in chosen]
             number = _draw(scoring.number_scores(apart), epsilons[0], access.rng)

@@ -102,9 +102,8 @@ def feature_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSetti
     u, v = x, y
     if columns is not None:
         width = max(_bandwidth(columns[:: _stride(columns)], settings), 2.0 / NARROWEST)
-        u, v = ridge_residuals_by_features(
-            columns, np.column_stack([x, y]), settings.regression_penalty(len(x)), width
-        ).T
+        penalty = settings.regression_penalty(len(x))
+        u, v = ridge_residuals_by_features(columns, np.column_stack([x, y]), penalty, width).T
     bandwidths, features = [], []
     for values in (u, v):
         reach = 2.0 * float(np.abs(values).max(initial=0.0)) or 1.0
@@ -227,7 +226,6 @@ class PublishedDecision:
         self, rows: Mapping[str, Floats], epsilon: float, settings: PcdPublished, rng: np.random.Generator
     ) -> None:
         self._rows, self._epsilon, self._rng = rows, epsilon, rng
-        self._n_rows = len(next(iter(rows.values())))
         self._level, self._form = settings.level, settings.statistic
         self._constants = RcitSettings(settings.penalty, settings.permutations, scale=settings.scale)
         self.noisy_answers = 0
@@ -249,17 +247,17 @@ class PublishedDecision:
 
     def _ask(self, question: Question) -> tuple[float, float, float]:
         """Return r(ij | Z), and how small and how large a neighbour's is said to be."""
-        x, y, given = question
-        conditions = np.stack([self._rows[name] for name in given], axis=1) if given else None
+        x, y = (self._rows[name] for name in question[:2])
+        given = np.stack([self._rows[name] for name in question[2]], axis=1) if question[2] else None
         if self._form is RcitForm.KENDALL:
-            p_value = kendall_p_value(self._rows[x], self._rows[y], conditions)
+            p_value = kendall_p_value(x, y, given)
             if p_value is None:
                 return 0.0, 0.0, 0.0
-            step = publication.published_p_value_sensitivity(self._n_rows)
+            step = publication.published_p_value_sensitivity(len(x))
             return p_value, p_value - step, p_value + step
         test = exact_rcit if self._form is RcitForm.EXACT else feature_rcit
-        rcit = test(self._rows[x], self._rows[y], conditions, self._constants, self._rng)
-        return rcit.p_value, *published_p_value_range(rcit, self._n_rows, self._constants)
+        rcit = test(x, y, given, self._constants, self._rng)
+        return rcit.p_value, *published_p_value_range(rcit, len(x), self._constants)
 
 
 def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
