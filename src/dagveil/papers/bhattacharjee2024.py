@@ -22,7 +22,7 @@ from dagveil.methods.asking import Asked, Count, Level, NotNegative, Positive, R
 from dagveil.methods.curate import Pair
 from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, describe_direction, epsilon_at, iterations_allowed
 from dagveil.papers import ma2022, publication
-from dagveil.papers.publication import Publication, PublishedAccess, PublishedTests, Reading
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
@@ -181,7 +181,7 @@ def publish_curate(
     columns = tuple(access.schema.columns)
     d, total = len(columns), float(budget.epsilon)
     size = max(1, int(settings.rate * access.n_rows))
-    tests = PublishedTests(access if size >= access.n_rows else access.subsample(size))
+    tests = access if size >= access.n_rows else access.subsample(size)
     sensitivity = conduct.constant / math.sqrt(size)
     largest = publication.largest_published_order(access.n_rows, d) if conduct.cumulative else d - 2
     low, high = settings.threshold * (1.0 - settings.margins[0]), settings.threshold * (1.0 + settings.margins[1])

@@ -102,33 +102,6 @@ def published_p_value_sensitivity(n_rows: int) -> float:
     return float(ndtr(6.0 / math.sqrt(n_rows))) - 0.5
 
 
-class PublishedTests:
-    """Exact tests as the published programs compute them, remembered."""
-
-    def __init__(self, access: PublishedAccess) -> None:
-        self._access = access
-        self._order = {name: _alphabetical(column) for name, column in access.schema.columns.items()}
-        self._known: dict[Question, float] = {}
-        self._scores: dict[Question, float] = {}
-
-    def table(self, question: Question) -> Counts:
-        """Return the counts, in the shape (strata, levels of x, levels of y)."""
-        x, y, _ = question
-        return self._access.exact_counts(*question)[:, self._order[x]][:, :, self._order[y]]
-
-    def kendall(self, question: Question) -> float:
-        """Return the one-sided p-value of the conditional Kendall statistic."""
-        if question not in self._known:
-            self._known[question] = float(published_p_values(self.table(question)))
-        return self._known[question]
-
-    def score(self, question: Question) -> float:
-        """Return the absolute conditional Kendall statistic of definition 6 of Priv-PC; ties count 0."""
-        if question not in self._scores:
-            self._scores[question] = float(published_scores(self.table(question), as_printed=True))
-        return self._scores[question]
-
-
 def g_test(tables: Counts) -> tuple[float, int]:
     """Return G² and its degrees of freedom (x − 1)(y − 1) · strata, empty levels included."""
     observed = tables.astype(np.float64)
@@ -212,12 +185,13 @@ def _alphabetical(column: Column) -> list[int]:
 
 
 class PublishedAccess:
-    """Exact answers, and a generator for noise as published: not a secure source, since nothing is claimed."""
+    """Exact answers, remembered, and a generator for noise as published: not a secure one, since nothing is claimed."""
 
     def __init__(self, table: Table, rng: np.random.Generator) -> None:
-        self._table = table
+        self._table, self.rng = table, rng
         self._known: dict[tuple[str, ...], Counts] = {}
-        self.rng = rng
+        self._p_values: dict[Question, float] = {}
+        self._scores: dict[Question, float] = {}
 
     @property
     def schema(self) -> Schema:
@@ -236,6 +210,23 @@ class PublishedAccess:
             counts = self._table.counts(names)
             self._known[names] = counts.reshape(-1, *counts.shape[-2:])
         return self._known[names]
+
+    def ordered_counts(self, question: Question) -> Counts:
+        """Count the same with labels in alphabetical order, as the published programs do."""
+        x, y = (_alphabetical(self.schema.columns[name]) for name in question[:2])
+        return self.exact_counts(*question)[:, x][:, :, y]
+
+    def kendall(self, question: Question) -> float:
+        """Return the one-sided p-value of the conditional Kendall statistic."""
+        if question not in self._p_values:
+            self._p_values[question] = float(published_p_values(self.ordered_counts(question)))
+        return self._p_values[question]
+
+    def score(self, question: Question) -> float:
+        """Return the absolute conditional Kendall statistic of definition 6 of Priv-PC; ties count 0."""
+        if question not in self._scores:
+            self._scores[question] = float(published_scores(self.ordered_counts(question), as_printed=True))
+        return self._scores[question]
 
     def exact_table(self, columns: tuple[str, ...] | None = None) -> Counts:
         """Count rows by some columns, or by all."""

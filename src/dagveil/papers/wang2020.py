@@ -20,7 +20,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
 from dagveil.methods.sampled_gaussian_pc import read_rate
 from dagveil.papers import publication
-from dagveil.papers.publication import Publication, PublishedAccess, PublishedTests, Reading, advanced_composition
+from dagveil.papers.publication import Publication, PublishedAccess, Reading, advanced_composition
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
@@ -32,7 +32,7 @@ from dagveil.search.constraint.pc import Sweep
 class Score:
     """What a reading compares with its threshold; more speaks for independence."""
 
-    of: Callable[[PublishedTests, Question], float]  # the score of a question
+    of: Callable[[PublishedAccess, Question], float]  # the score of a question
     bar: Callable[[float], float]  # turns a one-sided p-value into a threshold
     sensitivity: Callable[[int], float]  # stated for a number of rows
 
@@ -41,12 +41,12 @@ class Score:
 SCORES: Final = {
     # definition 6 and theorem 3; −|τ|, since section 2.3 wants scores that are large under independence
     Calibration.PAPER: Score(
-        lambda tests, question: -tests.score(question),
+        lambda access, question: -access.score(question),
         lambda level: float(ndtri(max(level, 0.0))),
         lambda n_rows: publication.PUBLISHED_KENDALL_CONSTANT / math.sqrt(n_rows),
     ),
     # src/indep_test.py, bincondKendall and discondKendall; src/pc.py, S
-    Calibration.PROGRAM: Score(PublishedTests.kendall, lambda level: level, publication.published_p_value_sensitivity),
+    Calibration.PROGRAM: Score(PublishedAccess.kendall, lambda level: level, publication.published_p_value_sensitivity),
 }
 SVT_PC_FLAW = (
     "the last round of the sparse vector is not charged, the refreshed threshold carries Gaussian noise that nothing "
@@ -111,7 +111,7 @@ def publish_algorithm_5(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: SvtPcPaper, progress: Progress
 ) -> Asked:
     """Run PC with the sparse vector of the text: one epsilon and a quota for the whole run."""
-    tests, score = PublishedTests(access), SCORES[Calibration.PAPER]
+    score = SCORES[Calibration.PAPER]
     vector = SparseVector(
         score.bar(settings.threshold),
         settings.quota or count_pairs(access.schema.columns, knowledge),
@@ -120,7 +120,7 @@ def publish_algorithm_5(
         score.sensitivity(access.n_rows),
         access.rng,
     )
-    sweep = _prune(access, lambda question: vector.passes(score.of(tests, question)), knowledge, progress)
+    sweep = _prune(access, lambda question: vector.passes(score.of(access, question)), knowledge, progress)
     return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
 
 
@@ -128,7 +128,6 @@ def publish_svt_pc(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: SvtPcProgram, progress: Progress
 ) -> Asked:
     """Run the program: p-values, threshold refreshed with Gaussian noise, no limit of hits."""
-    tests = PublishedTests(access)
     epsilon = settings.round_epsilon or publication.near_total(budget, access.schema)
     sensitivity = publication.published_p_value_sensitivity(access.n_rows)
     rng = access.rng
@@ -137,7 +136,7 @@ def publish_svt_pc(
 
     def is_independent(question: Question) -> bool:
         nonlocal threshold, hits
-        if tests.kendall(question) + rng.laplace(0.0, 8.0 * sensitivity / epsilon) < threshold:
+        if access.kendall(question) + rng.laplace(0.0, 8.0 * sensitivity / epsilon) < threshold:
             return False
         hits += 1
         threshold = settings.threshold + rng.normal(0.0, 2.0 * sensitivity / epsilon)
@@ -248,7 +247,6 @@ def publish_priv_pc(
     rate = settings.rate or (optimal_rate(epsilon) if as_printed else program_rate(epsilon))
     size = max(1, int(rate * access.n_rows))
     growth = math.sqrt(1.0 / rate)
-    whole = PublishedTests(access)
     rounds = SieveAndExamine(
         (score.bar(settings.threshold - settings.tweak), score.bar(settings.threshold)),
         epsilon,
@@ -257,13 +255,13 @@ def publish_priv_pc(
         access.rng,
         (1.0 if as_printed else growth, growth),  # algorithm 2, line 15; src/pc.py, sigma1
     )
-    part, of_round = whole, -1
+    part, of_round = access, -1
 
     def is_independent(question: Question) -> bool:
         nonlocal part, of_round
         if size < access.n_rows and of_round < rounds.hits:
-            part, of_round = PublishedTests(access.subsample(size)), rounds.hits
-        return rounds.passes(score.of(part, question), lambda: score.of(whole, question))
+            part, of_round = access.subsample(size), rounds.hits
+        return rounds.passes(score.of(part, question), lambda: score.of(access, question))
 
     sweep = _prune(access, is_independent, knowledge, progress)
     if as_printed:  # line 18, by theorem 1: every round is ε-private
@@ -309,7 +307,7 @@ def publish_sampled_gaussian_pc(
     threshold = score.bar(settings.threshold)
 
     def is_independent(question: Question) -> bool:
-        value = score.of(PublishedTests(access.subsample(size)), question)
+        value = score.of(access.subsample(size), question)
         return value + access.rng.normal(0.0, deviation) >= threshold
 
     sweep = _prune(access, is_independent, knowledge, progress)

@@ -241,17 +241,16 @@ def _treat_nodes(
 ) -> tuple[Sweep, int]:
     """Go through nodes and orders; return what is left, and how many nodes were treated."""
     columns = tuple(access.schema.columns)
-    tests = publication.PublishedTests(access)
     graph = Pruning(columns, knowledge)
     treated, order, questions = 0, 0, []
 
     @cache
     def merit(question: Question) -> tuple[float, float]:
-        return scoring.merit(tests.table(question))
+        return scoring.merit(access.ordered_counts(question))
 
     @cache
     def distance(question: Question) -> int:
-        table = tests.table(question)
+        table = access.ordered_counts(question)
         _, freedom = publication.g_test(table)
         return greedy_distance(table, float(chdtri(max(freedom, 1), level)))
 
