@@ -11,13 +11,12 @@ from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import EvidenceScore
 from dagveil.local.channel import Floats
 from dagveil.local.record import Undo
-from dagveil.local.reports import ReportEvidence, ReportQuestions, Reports, share_of_redraws
+from dagveil.local.reports import ReportEvidence, ReportQuestions, Reports
 
 Mean = TypeVar("Mean", float, NDArray[np.float64])
 
@@ -30,10 +29,10 @@ class LinearReportEvidence(ReportQuestions):
     """Linear independence of true scores, tested on reports."""
 
     columns: tuple[str, ...]
-    reports: Reports  # what was collected
+    reports: Reports
     undo: Undo  # of the channel
     scores: tuple[Floats, ...]  # public score of each level, for each column
-    source: LinearReportEvidence | None = None  # evidence that the reports were drawn again from
+    source: LinearReportEvidence | None = None
     _images: Floats = field(init=False, repr=False)
     _squares: Floats = field(init=False, repr=False)
     _covariance: Floats = field(init=False, repr=False)
@@ -59,16 +58,6 @@ class LinearReportEvidence(ReportQuestions):
         for name, value in (("_images", images), ("_squares", squares), ("_covariance", covariance)):
             object.__setattr__(self, name, value)
 
-    def association(self) -> Floats:
-        """Return squared correlations of true scores, less what chance adds."""
-        d = len(self.columns)
-        found = np.zeros((d, d))
-        pairs = Questions.of([(x, y, ()) for x in range(d) for y in range(x)])
-        if len(pairs):
-            values = (self.test(pairs).statistic - 1.0) / self.reports.n_records
-            found[pairs.x, pairs.y] = found[pairs.y, pairs.x] = values
-        return found
-
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """One matrix answers every question."""
         return np.ones(len(questions), dtype=np.bool_)
@@ -81,15 +70,6 @@ class LinearReportEvidence(ReportQuestions):
         """Return evidence from reports drawn again."""
         return LinearReportEvidence(self.columns, self.reports.redraw(rng), self.undo, self.scores, self)
 
-    def test(self, questions: Questions) -> Answers:
-        """Test each question by the squared partial covariance over its variance, that of the channel included."""
-        asked = zip(questions.x, questions.y, questions.given, strict=True)
-        statistic = np.array([self._ask(int(x), int(y), [int(z) for z in given]) for x, y, given in asked])
-        if self.source is not None:
-            before = self.source.test(questions).statistic
-            statistic = statistic * np.array([share_of_redraws(float(value), 1.0) for value in before])
-        return Answers(statistic, np.ones(len(statistic)), special.chdtrc(1.0, statistic))
-
     def penalty(self, x: int, y: int) -> float:
         """Return ln(1 + records that would tell as much without a channel): what an edge has to bring, by BIC."""
         products = self._images[:, x] * self._images[:, y]
@@ -99,26 +79,28 @@ class LinearReportEvidence(ReportQuestions):
         one = float(self._covariance[x, x] * self._covariance[y, y])
         return float(np.log1p(one / variance)) if variance > 0.0 else 0.0
 
-    def _ask(self, x: int, y: int, given: list[int]) -> float:
+    def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        """Return the squared partial covariance over its variance, that of the channel included."""
         n, kept = self.reports.n_records, self.undo.kept
         weights = self.reports.counts / n
         left, right = self._images[:, x], self._images[:, y]
         influence = left * right
         value = float(self._covariance[x, y])
         if given:
-            block = self._covariance[np.ix_(given, given)]
+            others = list(given)
+            block = self._covariance[np.ix_(others, others)]
             scale = np.sqrt(np.diag(block))
             values, vectors = np.linalg.eigh(block / np.outer(scale, scale))
             inverse = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T / np.outer(scale, scale)
-            u, v = inverse @ self._covariance[given, x], inverse @ self._covariance[given, y]
-            value += float(u @ block @ v - u @ self._covariance[given, y] - v @ self._covariance[given, x])
-            inner = self._images[:, given]
+            u, v = inverse @ self._covariance[others, x], inverse @ self._covariance[others, y]
+            value += float(u @ block @ v - u @ self._covariance[others, y] - v @ self._covariance[others, x])
+            inner = self._images[:, others]
             influence = (left - inner @ u) * (right - inner @ v)
             # the square of an image is not the image of the square
-            influence += (self._squares[:, given] - inner**2) @ (u * v)
+            influence += (self._squares[:, others] - inner**2) @ (u * v)
         mean = float(weights @ influence)
         variance = (float(weights @ influence**2) - mean**2) / (n * kept**2)
-        return value**2 / variance if variance > 0.0 else 0.0
+        return (value**2 / variance if variance > 0.0 else 0.0), 1.0
 
 
 def _undo_mean(seen: Mean, blind: Mean, kept: float) -> Mean:

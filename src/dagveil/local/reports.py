@@ -217,11 +217,35 @@ class ReportQuestions(ABC):
     """What tests on reports have in common."""
 
     __slots__ = ()
-    reports: Reports
+    columns: tuple[str, ...]
+    reports: Reports  # what was collected
+    source: ReportQuestions | None  # evidence that the reports were drawn again from
 
     @abstractmethod
+    def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        """Return the statistic of a question, a χ² that knows the channel, and its degrees of freedom."""
+
+    def _ask(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        statistic, freedom = self._test(x, y, given)
+        if self.source is not None:
+            statistic *= share_of_redraws(self.source._ask(x, y, given)[0], freedom)
+        return statistic, freedom
+
     def test(self, questions: Questions) -> Answers:
         """Test each question."""
+        asked = zip(questions.x, questions.y, questions.given, strict=True)
+        rows = [self._ask(int(x), int(y), tuple(int(z) for z in given)) for x, y, given in asked]
+        statistic, freedom = np.array(rows).reshape(-1, 2).T
+        return Answers(statistic, freedom, special.chdtrc(freedom, statistic))
+
+    def association(self) -> Floats:
+        """Return the statistic of every pair per record, less what chance adds; chance includes the channel."""
+        found = np.zeros((len(self.columns), len(self.columns)))
+        x, y = np.tril_indices(len(self.columns), -1)
+        answers = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
+        values = (answers.statistic - answers.freedom) / self.reports.n_records
+        found[x, y] = found[y, x] = values
+        return found
 
     def strength(self, questions: Questions) -> Floats:
         """Return the statistic per record."""
@@ -242,20 +266,10 @@ class ReportEvidence(ReportQuestions):
 
     columns: tuple[str, ...]
     levels: tuple[int, ...]  # levels of each column
-    reports: Reports  # what was collected
+    reports: Reports
     undo: Undo  # of the channel
-    source: ReportEvidence | None = None  # evidence that the reports were drawn again from
+    source: ReportEvidence | None = None
     _known: dict[tuple[int, int, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict, repr=False)
-
-    def association(self) -> Floats:
-        """Return the χ² of every pair per record, less what chance adds; chance includes the channel."""
-        d = len(self.columns)
-        found = np.zeros((d, d))
-        for x in range(d):
-            for y in range(x):
-                statistic, freedom = self._ask(x, y, ())
-                found[x, y] = found[y, x] = (statistic - freedom) / self.reports.n_records
-        return found
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which tables are small enough."""
@@ -270,13 +284,6 @@ class ReportEvidence(ReportQuestions):
     def redraw(self, rng: np.random.Generator) -> ReportEvidence:
         """Return evidence from reports drawn again."""
         return ReportEvidence(self.columns, self.levels, self.reports.redraw(rng), self.undo, self)
-
-    def test(self, questions: Questions) -> Answers:
-        """Test each question by a χ² whose covariance knows the channel."""
-        asked = zip(questions.x, questions.y, questions.given, strict=True)
-        rows = [self._ask(int(x), int(y), tuple(int(z) for z in given)) for x, y, given in asked]
-        statistic, freedom = np.array(rows).reshape(-1, 2).T
-        return Answers(statistic, freedom, special.chdtrc(freedom, statistic))
 
     def penalty(self, x: int, y: int) -> float:
         """Return ln det(I + C⁻¹ Σ): what an edge has to bring, in units of the statistic, by BIC.
@@ -307,10 +314,7 @@ class ReportEvidence(ReportQuestions):
     def _ask(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
         question = (min(x, y), max(x, y), tuple(sorted(given)))
         if question not in self._known:
-            statistic, freedom = self._test(*question)
-            if self.source is not None:
-                statistic *= share_of_redraws(self.source._ask(*question)[0], freedom)
-            self._known[question] = statistic, freedom
+            self._known[question] = ReportQuestions._ask(self, *question)
         return self._known[question]
 
     def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
