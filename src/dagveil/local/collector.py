@@ -127,15 +127,6 @@ async def send_plain(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _count_files() -> int:
-    """Return how many files the process may have open."""
-    try:
-        import resource
-    except ImportError:  # pragma: no cover - Windows
-        return 2 * MOST_CONNECTIONS
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def run_server(
     app: ASGIApp, listener: socket.socket, most: int = MOST_CONNECTIONS, seconds: float = SECONDS_FOR_HEADERS
 ) -> None:
@@ -143,7 +134,12 @@ def run_server(
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    files = _count_files()
+    try:
+        import resource
+
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # that the process may have open
+    except ImportError:  # pragma: no cover - Windows
+        files = 2 * MOST_CONNECTIONS
     most = min(most, files // 2)
     waiting: dict[H11Protocol, asyncio.TimerHandle] = {}
 

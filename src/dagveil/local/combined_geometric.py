@@ -85,7 +85,10 @@ class CombinedGeometric:
         records = self._all_records()
         logs = np.empty((self.size, self.size))
         for row, record in enumerate(records):
-            law = self._law_of_class(record)
+            # the law of its class: the same weights by distance, counted over other columns first
+            middle = np.minimum(record, np.array(self.levels) - 1 - record).tolist()
+            left = {k: sorted(v for v, of in zip(middle, self.levels, strict=True) if of == k) for k in self.levels}
+            law = self._law(tuple(left[k].pop() for k in self.levels))
             with np.errstate(divide="ignore", invalid="ignore"):
                 by_distance = np.log(law.weights) - np.log(law.counts[-1])
             logs[row] = by_distance[_steps(np.abs(records - record), self.norm)]
@@ -184,12 +187,6 @@ class CombinedGeometric:
             weights[spare] = 0
             self._laws[record] = ChannelLaw(weights, tuple(counts))
         return self._laws[record]
-
-    def _law_of_class(self, record: Integers) -> ChannelLaw:
-        """Return the law of a record's class: the same weights by distance, counted over other columns first."""
-        middle = np.minimum(record, np.array(self.levels) - 1 - record).tolist()
-        left = {k: sorted(v for v, of in zip(middle, self.levels, strict=True) if of == k) for k in self.levels}
-        return self._law(tuple(left[k].pop() for k in self.levels))
 
     def _all_records(self) -> Integers:
         """Return all records in row-major order."""

@@ -55,16 +55,9 @@ class Device:
     def report(self, records: Sequence[Mapping[str, Any]]) -> Integers:
         """Return the reports of some records as codes, in the shape (records, columns)."""
         cells = {name: to_arrow([_plain(record.get(name)) for record in records]) for name in self.protocol.names}
-        return self.report_table(pa.table(cells))
-
-    def report_table(self, table: pa.Table) -> Integers:
-        """Return the reports of all rows of a table as codes, in the shape (rows, columns)."""
-        return self.protocol.channel.report(self.read_codes(table), self._noise)
-
-    def read_codes(self, table: pa.Table) -> Integers:
-        """Return the true codes of a table's rows: for this device only."""
-        encoded = encode(table, self.protocol.schema)
-        return np.stack([encoded.codes[name].astype(np.int64) for name in self.protocol.names], axis=1)
+        encoded = encode(pa.table(cells), self.protocol.schema)
+        codes = np.stack([encoded.codes[name].astype(np.int64) for name in self.protocol.names], axis=1)
+        return self.protocol.channel.report(codes, self._noise)
 
     def label(self, codes: Iterable[int]) -> dict[str, str]:
         """Return a report by labels; one that was drawn from a seed is marked."""
@@ -141,7 +134,9 @@ class Sender:
                 continue
             if status == 200:
                 return content
-            reason = f"status {status}, {_detail(content)}"
+            told = _decode(content)
+            what, detail = str(told.get("error", "no reason"))[:80], str(told.get("detail", ""))[:300]
+            reason = f"status {status}, {what}: {detail}"
             if status not in _LATER:
                 raise DataError(f"the collector refused: {reason}")
         raise DataError(
@@ -170,8 +165,3 @@ def _decode(content: bytes) -> dict[str, Any]:
         if isinstance(found, dict):
             return found
     return {}
-
-
-def _detail(content: bytes) -> str:
-    found = _decode(content)
-    return f"{str(found.get('error', 'no reason'))[:80]}: {str(found.get('detail', ''))[:300]}"

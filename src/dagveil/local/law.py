@@ -115,10 +115,8 @@ class Law:
     def to_table(self) -> pa.Table:
         """Return one line for each cell: a label of each column, its share and standard error."""
         places = np.indices(self.shares.shape).reshape(len(self.columns), -1)
-        cells = {
-            name: [labels[code] for code in codes]
-            for name, labels, codes in zip(self.columns, self.labels, places, strict=True)
-        }
+        axes = zip(self.columns, self.labels, places, strict=True)
+        cells = {name: [labels[code] for code in codes] for name, labels, codes in axes}
         for name in ("share", "standard error"):
             if name in cells:
                 raise DataError(f"a column is called {name!r}, as a column of the table of the law; rename it")

@@ -151,11 +151,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """What each column promises, computed from the weights."""
         if not isinstance(self.channel, ComponentWise):
             return (Figures(None, None, None),) * len(self.columns)
-        return tuple(
-            column_figures(channel, column.weights)
-            for channel, column in zip(self.channel.channels, self.columns, strict=True)
-            if column.weights is not None
-        )
+        pairs = zip(self.channel.channels, self.columns, strict=True)
+        return tuple(column_figures(channel, one.weights) for channel, one in pairs if one.weights is not None)
 
     @cached_property
     def record_figures(self) -> Figures:

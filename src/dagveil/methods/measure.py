@@ -166,11 +166,8 @@ def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse, before anything is reserved, what no run could do."""
     if len(schema.columns) < 2:
         raise MethodError(f"the schema has {len(schema.columns)} column; a causal graph needs at least 2")
-    endless = [
-        name
-        for name, column in schema.columns.items()
-        if isinstance(column, Numeric) and not math.isfinite(column.bounds[1] - column.bounds[0])
-    ]
+    numbers = {name: one.bounds for name, one in schema.columns.items() if isinstance(one, Numeric)}
+    endless = [name for name, (lower, upper) in numbers.items() if not math.isfinite(upper - lower)]
     if endless:
         raise MethodError(
             f"the bounds of {', '.join(endless)} are too far apart to compute with; declare closer ones, or let "

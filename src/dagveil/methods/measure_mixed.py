@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from dagveil.curator import Curator
-from dagveil.data.column import Column, Ordinal, marks_missing
+from dagveil.data.column import Ordinal, marks_missing
 from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
@@ -116,7 +116,11 @@ def plan_mixed(
     # not cut at the bounds: a column that piles up at one of them would have long features, and rows would be shrunk
     reach = 1.0 if degree == 1 else REACH
     scales = [(centers[name], reach * spreads[name]) for name in plain]
-    scales += [scale_scores(schema.columns[name]) for name in trends]
+    for name in trends:
+        column = schema.columns[name]
+        assert isinstance(column, Ordinal)
+        scores = np.array(column.numbers[: len(column.levels)])  # all levels as frequent as each other
+        scales.append((float(scores.mean()), float(scores.std()) or 1.0))
     return MixedPlan(
         levels=levels,
         sizes=sizes,
@@ -166,13 +170,6 @@ def trends_pay(schema: Schema, mu_squared: float, knowledge: Knowledge) -> bool:
     if any(knowledge.excludes(*pair) for pair in combinations(schema.columns, 2)):
         return False
     return 2 * len(choose_trends(schema, schema.nominal_rows, mu_squared)) > len(schema.columns)
-
-
-def scale_scores(column: Column) -> tuple[float, float]:
-    """Return centre and spread of the scores of declared levels, all as frequent as each other."""
-    assert isinstance(column, Ordinal)
-    scores = np.array(column.numbers[: len(column.levels)])
-    return float(scores.mean()), float(scores.std()) or 1.0
 
 
 def _fixed_norm(sizes: Iterable[int]) -> float:

@@ -47,13 +47,9 @@ SMALLEST_SPREAD = 0.1  # floor for the spread of a column in half-widths of its 
 def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Question) -> ResidualPlan:
     """Return what is to be measured for a question, from public and released facts."""
     x, y, given = question
-    return ResidualPlan(
-        (x, y),
-        given,
-        (functions.function(x, given), functions.function(y, given)),
-        (functions.function(x, ()).constant, functions.function(y, ()).constant),
-        (_spread(functions, schema, x), _spread(functions, schema, y)),
-    )
+    fitted = functions.function(x, given), functions.function(y, given)
+    means = functions.function(x, ()).constant, functions.function(y, ()).constant
+    return ResidualPlan((x, y), given, fitted, means, (_spread(functions, schema, x), _spread(functions, schema, y)))
 
 
 def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: ReleasedFunctions, rows: int) -> float:
@@ -68,10 +64,8 @@ def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: Releas
     left, right = _residual_directions(covariance, deviation)
     lengths = float(left @ left), float(right @ right)
     value = float(left @ covariance @ right)
-    spreads = [
-        max(float(side @ covariance @ side), math.sqrt(2.0) * deviation * length)
-        for side, length in zip((left, right), lengths, strict=True)
-    ]
+    sides = zip((left, right), lengths, strict=True)
+    spreads = [max(float(side @ covariance @ side), math.sqrt(2.0) * deviation * length) for side, length in sides]
     noise = deviation**2 * (lengths[0] * lengths[1] + float(left @ right) ** 2)
     means = [of_mean * length for length in lengths]
     centring = float(left @ mean) ** 2 * means[1] + float(right @ mean) ** 2 * means[0] + means[0] * means[1]
@@ -161,11 +155,6 @@ class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: Rows | None = None
 
 
-def count_questions(settings: PcdSettings, columns: tuple[str, ...], knowledge: Knowledge) -> int:
-    """Return how many questions the budget is divided into."""
-    return settings.questions or 2 * count_pairs(columns, knowledge)
-
-
 def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter, and refuse settings that do not fit together."""
     if settings.test is not ResidualTest.HSIC and settings.regression is RegressionRule.RIDGE:
@@ -181,7 +170,7 @@ def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge:
         check_permutations(settings.level, settings.permutations)
     if settings.regression is RegressionRule.RELEASED:
         return tightest_filter(budget, [DiscreteGaussian, DiscreteLaplace])
-    return filter_for(budget, count_questions(settings, tuple(schema.columns), knowledge))
+    return filter_for(budget, settings.questions or 2 * count_pairs(schema.columns, knowledge))
 
 
 def default_penalty(slots: int) -> float:
@@ -209,11 +198,11 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress:
     ridge = settings.regression is RegressionRule.RIDGE
     slots, stages = count_slots(curator, settings.rows or (MOST_RIDGE_ROWS if ridge else None))
     functions = None
-    if settings.regression is RegressionRule.RELEASED:
+    if not ridge:
         functions, stage = release_functions(curator, MOMENTS_SHARE)
         stages.append(stage)
     kernels = curator.ask_kernels(slots)
-    questions = count_questions(settings, columns, knowledge)
+    questions = settings.questions or 2 * count_pairs(columns, knowledge)
     deviation, decide = divide_rest(curator, kernels, functions, questions, settings)
     sweep = prune(columns, decide, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = describe_sweep(columns, sweep, knowledge)

@@ -18,7 +18,6 @@ from dagveil.curator import Question
 from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
-from dagveil.methods.sampled_gaussian_pc import read_rate
 from dagveil.papers import publication
 from dagveil.papers.publication import Publication, PublishedAccess, Reading, advanced_composition
 from dagveil.privacy.budget import Budget
@@ -297,7 +296,7 @@ def publish_sampled_gaussian_pc(
 ) -> Asked:
     """Run the baseline as published: the moments accountant over the published sensitivity."""
     target = Budget(budget.epsilon, Fraction(settings.delta).limit_denominator(10**12))
-    rate = read_rate(settings.rate)
+    rate = Fraction(settings.rate).limit_denominator(1000)
     questions = settings.questions or 3 * count_pairs(access.schema.columns, knowledge)
     order = best_order(target, rate, questions)
     ratio = smallest_ratio(target, rate, questions, order)

@@ -9,10 +9,9 @@ import numpy as np
 
 from dagveil.data.column import Numeric
 from dagveil.evidence.moments import NoisyCovariance
-from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, NotNegative
-from dagveil.methods.noleaks import BITS, read_graph, row_plan
+from dagveil.methods.noleaks import BITS, join_arcs, read_graph, required_entries, row_plan
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -68,12 +67,11 @@ def publish_notears(
         matrix = scaled + SMALLEST_VARIANCE * np.eye(len(columns))
         noisy = NoisyCovariance(columns, matrix, 0.0, float(n), 0.0, np.zeros(len(columns)))
         unitless = np.array([name in levels for name in columns], dtype=np.bool_)
-        place = {name: position for position, name in enumerate(columns)}
-        required = [(place[cause], place[effect]) for cause, effect in sorted(knowledge.required)]
+        required = required_entries(columns, knowledge)
         edges = find_linear_dag(noisy, np.where(unitless, 1.0, spreads), unitless, forbidden, required)
-        graph = Dag(columns, frozenset((columns[i], columns[j]) for i, j in edges)).cpdag()
         progress("optimising", 1, 1)
-        return Asked(knowledge.orient(graph), (), ("The rows were read once, without noise.",), 1)
+        told = "The rows were read once, without noise."
+        return Asked(join_arcs(columns, edges, knowledge), (), (told,), 1)
     # in the units of the data, as published
     covariance = scaled * np.outer(spreads, spreads)
     chosen = NotearsSettings(penalty=settings.penalty, acyclicity=settings.acyclicity)
