@@ -32,13 +32,16 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# open at the same time, or half of the files that the process may open if these are fewer
+# connections that are open at the same time, or half of the files that the process may open if these are fewer
 MOST_CONNECTIONS: Final = 512
-# in which a request's headers must have arrived, and after which an idle connection is closed
+# seconds in which a request's headers must have arrived, and after which an idle connection is closed
 SECONDS_FOR_HEADERS: Final = 10.0
 # connections that are accepted in one go, before any is counted; or a quarter of the files if these are fewer
 BACKLOG: Final = 256
 DEBUG_VARIABLE: Final = "DAGVEIL_DEBUG"
+MOST_WAITING: Final = 1024  # batches that wait for the disk; further ones are told to come again
+MOST_TOGETHER: Final = 256  # batches that are committed together
+LARGEST_CODE: Final = 2**15
 
 
 def is_loopback(host: str) -> bool:
@@ -179,11 +182,6 @@ def run_server(
         backlog=min(BACKLOG, files // 4), timeout_graceful_shutdown=3,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listener])
-
-
-MOST_WAITING: Final = 1024  # batches that wait for the disk; further ones are told to come again
-MOST_TOGETHER: Final = 256  # batches that are committed together
-LARGEST_CODE: Final = 2**15
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):

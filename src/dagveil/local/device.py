@@ -25,6 +25,12 @@ from dagveil.privacy.receipt import SEEDED
 
 # name of a field that seeded records carry, so that nobody takes them for protected ones
 NOT_PRIVATE: Final = f"({SEEDED})"
+MOST_TRIES: Final = 8  # of one batch, before giving up
+# seconds between two tries; the first wait is a tenth of a second, and each is twice the last
+LONGEST_WAIT: Final = 5.0
+SECONDS: Final = 30.0  # for connecting, and for an answer
+LARGEST_ANSWER: Final = 64 * 2**20
+_LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class Device:
@@ -69,15 +75,6 @@ class Device:
 def _plain(value: Any) -> Any:
     """Return a cell as it is, or the text of its kind if it is no single value: that is no level."""
     return f"a {type(value).__name__}" if isinstance(value, list | dict | tuple | set) else value
-
-
-MOST_TRIES: Final = 8  # of one batch, before giving up
-# seconds between two tries; the first wait is a tenth of a second, and each is twice the last
-LONGEST_WAIT: Final = 5.0
-SECONDS: Final = 30.0  # for connecting, and for an answer
-LARGEST_ANSWER: Final = 64 * 2**20
-
-_LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class Sender:

@@ -20,6 +20,7 @@ from dagveil.local.reports import Reports
 from dagveil.local.store import read_reports
 
 MOST_CELLS = 4096  # largest table whose covariance matrix is written out
+REDRAWS: Final = 50  # redraws of reports behind the standard errors of the iterative Bayesian update
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +90,6 @@ def apply_to_axes(table: Floats, matrices: Sequence[Floats]) -> Floats:
     for axis, matrix in enumerate(matrices):
         table = np.moveaxis(np.tensordot(table, matrix, axes=(axis, 0)), -1, axis)
     return table
-
-
-REDRAWS: Final = 50  # redraws of reports behind the standard errors of the iterative Bayesian update
 
 
 class Rule(enum.Enum):

@@ -30,6 +30,17 @@ from dagveil.local.protocol import (
 )
 from dagveil.local.record import ComponentWise, Norm, RecordChannel, Split
 
+# of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³
+LARGEST_EPSILON: Final = 36.0
+SMALLEST_EPSILON: Final = 1e-6  # of a record: below it no number of reports would tell anything
+MOST_BISECTED: Final = 1000  # records, up to symmetry, of a combined geometric channel whose truth is searched for
+_ROUNDS: Final = 36
+_HAIR: Final = 1.0 - 1e-12  # the exact ε is rounded up, so a hair less is asked for
+COMPONENT_WISE: Final = {  # channels by ε, and by the probability of the truth
+    Mechanism.RESPONSE: (record.component_wise_response, record.response_of_truth),
+    Mechanism.GEOMETRIC: (record.component_wise_geometric, record.geometric_of_truth),
+}
+
 
 def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:
     """Read shares by column and label; labels that are left out have none, columns that are left out are even.
@@ -57,14 +68,6 @@ def _read_column(name: str, labels: tuple[str, ...], shares: dict[str, float] | 
     if not (np.isfinite(prior).all() and (prior >= 0.0).all() and math.isclose(total, 1.0, rel_tol=1e-6)):
         raise DataError(f"the shares of column {name!r} add up to {total:g}; they must be 0 or more and add up to 1")
     return prior / total
-
-
-# of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³
-LARGEST_EPSILON: Final = 36.0
-SMALLEST_EPSILON: Final = 1e-6  # of a record: below it no number of reports would tell anything
-MOST_BISECTED: Final = 1000  # records, up to symmetry, of a combined geometric channel whose truth is searched for
-_ROUNDS: Final = 36
-_HAIR: Final = 1.0 - 1e-12  # the exact ε is rounded up, so a hair less is asked for
 
 
 def plan_protocol(
@@ -131,12 +134,6 @@ def plan_protocol(
         columns=tuple(columns),
         record=record_figures(channel, norm, [column.figures for column in columns]),
     )
-
-
-COMPONENT_WISE: Final = {  # channels by ε, and by the probability of the truth
-    Mechanism.RESPONSE: (record.component_wise_response, record.response_of_truth),
-    Mechanism.GEOMETRIC: (record.component_wise_geometric, record.geometric_of_truth),
-}
 
 
 def _make_channel(

@@ -26,6 +26,16 @@ from dagveil.local.record import CombinedResponse, ComponentWise, Norm, RecordCh
 
 SAME: Final = 1e-9
 """By how much a probability may differ from the mechanism's: exponentials differ a little between machines."""
+PROTOCOL_VERSION: Final = 1  # version of the JSON; readers refuse newer ones
+MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
+# by which share a stated figure may be below the one computed here: logarithms differ a little between machines
+TOLERANCE: Final = 1e-9
+_WORDS: Final = {
+    "epsilon": "epsilon",
+    "success": "that an attacker guesses right with probability",
+    "metric": "the metric parameter",
+    "published": "the published metric parameter",
+}
 
 
 class ResponseWeights(msgspec.Struct, frozen=True, tag_field="kind", tag="response", forbid_unknown_fields=True):
@@ -75,9 +85,6 @@ class MatrixWeights(msgspec.Struct, frozen=True, tag_field="kind", tag="matrix",
 def _check_range(weights: Iterable[int]) -> None:
     if not all(0 <= weight <= WHOLE for weight in weights):
         raise BudgetError("weights lie between 0 and 2**53")
-
-
-PROTOCOL_VERSION: Final = 1  # version of the JSON; readers refuse newer ones
 
 
 class Mechanism(enum.Enum):
@@ -224,19 +231,6 @@ def protocol_from_json(content: bytes | str) -> Protocol:
 def load_protocol(path: str | Path) -> Protocol:
     """Read a protocol from a file."""
     return protocol_from_json(_DOCUMENT.load(path))
-
-
-MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
-
-
-# by which share a stated figure may be below the one computed here: logarithms differ a little between machines
-TOLERANCE: Final = 1e-9
-_WORDS: Final = {
-    "epsilon": "epsilon",
-    "success": "that an attacker guesses right with probability",
-    "metric": "the metric parameter",
-    "published": "the published metric parameter",
-}
 
 
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

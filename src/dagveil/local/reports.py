@@ -32,6 +32,11 @@ from dagveil.local.channel import Floats, Integers
 from dagveil.local.record import Undo, join
 
 LONGEST_LINE: Final = 2**20  # characters of a line, beyond which it is not read as a record
+MOST_CELLS: Final = 20_000  # cells of x, y and the given columns together, beyond which a question is not answered
+SURE_STRATA: Final = 4.0  # a stratum takes part if its share is so many standard errors above zero
+# floor for the correlation matrix of conditioning columns, which noise may leave indefinite
+SMALLEST_EIGENVALUE: Final = 1e-3
+Mean = TypeVar("Mean", float, NDArray[np.float64])
 
 
 class LineFormat(enum.Enum):
@@ -170,13 +175,6 @@ def _split_row(line: str) -> list[str] | None:
         return None
     # a quote is open at the end of the line if the reader asked for another
     return None if next(source, None) is None else row
-
-
-MOST_CELLS: Final = 20_000  # cells of x, y and the given columns together, beyond which a question is not answered
-SURE_STRATA: Final = 4.0  # a stratum takes part if its share is so many standard errors above zero
-# floor for the correlation matrix of conditioning columns, which noise may leave indefinite
-SMALLEST_EIGENVALUE: Final = 1e-3
-Mean = TypeVar("Mean", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

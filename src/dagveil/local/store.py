@@ -35,6 +35,8 @@ CREATE TABLE IF NOT EXISTS batches (
 );
 CREATE TABLE IF NOT EXISTS totals (batches INTEGER NOT NULL, reports INTEGER NOT NULL);
 """
+STORE_ENDINGS: Final = (".db", ".sqlite")
+DIGEST_KEY: Final = b"dagveil-protocol"  # in the metadata of a Parquet file: the digest of the protocol of its reports
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,12 +88,9 @@ class ReportStore:
         return Batch(batch, len(codes), codes.tobytes())
 
     def append(self, batches: Sequence[Batch]) -> list[bool]:
-        """Store batches in one transaction; durable when this returns.
+        """Store batches in one transaction, durable when this returns; tell of each whether it is stored now.
 
-        Returns
-        -------
-        - `list of bool`: for each batch, whether it is stored now. A batch that is stored already counts as stored, and
-          is not stored again; false means that its id belongs to a batch with other reports.
+        A batch that is stored already counts as stored; false means that its id belongs to a batch with other reports.
         """
         run = self._connection.execute
         kept = []
@@ -175,10 +174,6 @@ def _settle(connection: sqlite3.Connection, protocol: Protocol | None, path: str
             "choose another file: reports of two protocols must not be mixed"
         )
     return kept
-
-
-STORE_ENDINGS: Final = (".db", ".sqlite")
-DIGEST_KEY: Final = b"dagveil-protocol"  # in the metadata of a Parquet file: the digest of the protocol of its reports
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,6 +23,8 @@ from dagveil.privacy.events import DiscreteLaplace, Filter, PureFilter
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Traversal, prune
 
+Pair = tuple[float, float]
+
 
 class CurateSettings(asking.AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `curate`.
@@ -40,9 +42,6 @@ class CurateSettings(asking.AskingSettings, frozen=True, kw_only=True):
     slack: float = 0.5
     neighbours: asking.Count = 3
     hopeless: asking.Positive = 20.0
-
-
-Pair = tuple[float, float]
 
 
 def error_surrogate(epsilons: NDArray[np.float64], distance: float, margins: Pair, band: Pair) -> float:

@@ -35,6 +35,19 @@ from dagveil.search.settings import SearchRule
 from dagveil.statistics.contingency import counts_sensitivity, interactions_squared_sensitivity
 
 LEVELS_SHARE = Fraction(1, 20)  # share of the budget for the one-way tables that centre and scale columns with levels
+ROWS_SHARE = Fraction(1, 100)  # share of the budget that estimates the number of rows when the schema declares none
+# search constants for tables of counts; sets of three and more enter with their main effects
+TABLE_SEARCH = SkeletonSettings(largest_order=4, removal_order=RemovalOrder.WEAKEST_EDGE)
+# the same between rounds, where an edge that is cut is not measured again: so fewer are cut
+ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001, largest_order=2)
+# search constants for numeric columns: their marginal tests have one degree of freedom and more power
+MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
+# search constants for features of numeric columns, beside levels or not
+FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
+# the same for ordered levels under heavy noise: columns with few steps leave more behind than numbers do
+TREND_SEARCH = replace(FEATURE_SEARCH, conditional_level=0.001)
+MOST_COLUMNS_AT_FULL_LEVEL = 40  # beyond this width the levels of the search fall in proportion to the columns
+MOST_JOINT_CELLS = 2**14  # cells of the table of all columns up to which one release of it is considered
 
 
 def release_levels(curator: Curator, share: Fraction) -> tuple[NoisyCounts, ...]:
@@ -54,21 +67,6 @@ def scale_levels(column: LevelColumn, shares: NDArray[np.float64]) -> tuple[floa
     numbers = np.array(column.numbers)
     center = float(shares @ numbers)
     return center, math.sqrt(float(shares @ (numbers - center) ** 2)) or 1.0
-
-
-ROWS_SHARE = Fraction(1, 100)  # share of the budget that estimates the number of rows when the schema declares none
-# search constants for tables of counts; sets of three and more enter with their main effects
-TABLE_SEARCH = SkeletonSettings(largest_order=4, removal_order=RemovalOrder.WEAKEST_EDGE)
-# the same between rounds, where an edge that is cut is not measured again: so fewer are cut
-ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001, largest_order=2)
-# search constants for numeric columns: their marginal tests have one degree of freedom and more power
-MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
-# search constants for features of numeric columns, beside levels or not
-FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
-# the same for ordered levels under heavy noise: columns with few steps leave more behind than numbers do
-TREND_SEARCH = replace(FEATURE_SEARCH, conditional_level=0.001)
-MOST_COLUMNS_AT_FULL_LEVEL = 40  # beyond this width the levels of the search fall in proportion to the columns
-MOST_JOINT_CELLS = 2**14  # cells of the table of all columns up to which one release of it is considered
 
 
 def is_numeric(schema: Schema) -> bool:

@@ -33,6 +33,20 @@ from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings
 from dagveil.statistics.contingency import counts_squared_sensitivity
 
+SINGLES_SHARE = Fraction(1, 4)  # share of the budget for the margins of single columns, which every pair then shares
+PAIRS_SHARE = Fraction(1, 2)  # share of what is left for the first round of pairs
+ENOUGH_EFFICIENCY = 0.05  # triples are measured at once if noise would leave their tests this share of the information
+FINE_NOISE = 0.003  # if pair noise is below this share of the rows, pairs come first and triples get a second chance
+ENOUGH_POWER = 0.5  # triples get that chance if their median power against `POWER_EFFECT` reaches this
+POWER_EFFECT = 0.1  # size of a dependence, in units of a correlation, that a joint test should see
+# where choices blur by up to so much: pairs that the loop chooses per column, and how many there must be for each of
+# them. In a small table nearly all pairs may matter, and the finer the noise, the less choosing saves.
+PICKS = ((0.01, 3.0, 5), (0.1, 2.2, 2), (math.inf, 1.0, 2))
+CLEAR_CHOICES = 0.001  # where choices blur by no more than this, all pairs are measured: noise is fine enough for that
+QUIET_TRIPLES = 0.1
+"""Three-way tables are asked for if noise in a cell, of all sites together, is at most this share of the rows that it
+would hold if all cells were alike."""
+
 
 class Plan(enum.Enum):
     """What is released about columns with levels."""
@@ -42,20 +56,6 @@ class Plan(enum.Enum):
     JOINT = "joint"  # the table of all columns, with Laplace noise
     PAIRS = "pairs"  # margins, interactions of all pairs, and then what looks worthwhile, with Gaussian noise
     LOOP = "loop"  # margins, and interactions of pairs that are chosen privately, one round after the other
-
-
-SINGLES_SHARE = Fraction(1, 4)  # share of the budget for the margins of single columns, which every pair then shares
-PAIRS_SHARE = Fraction(1, 2)  # share of what is left for the first round of pairs
-ENOUGH_EFFICIENCY = 0.05  # triples are measured at once if noise would leave their tests this share of the information
-FINE_NOISE = 0.003  # if pair noise is below this share of the rows, pairs come first and triples get a second chance
-ENOUGH_POWER = 0.5  # triples get that chance if their median power against `POWER_EFFECT` reaches this
-POWER_EFFECT = 0.1  # size of a dependence, in units of a correlation, that a joint test should see
-
-
-# where choices blur by up to so much: pairs that the loop chooses per column, and how many there must be for each of
-# them. In a small table nearly all pairs may matter, and the finer the noise, the less choosing saves.
-PICKS = ((0.01, 3.0, 5), (0.1, 2.2, 2), (math.inf, 1.0, 2))
-CLEAR_CHOICES = 0.001  # where choices blur by no more than this, all pairs are measured: noise is fine enough for that
 
 
 def count_picks(schema: Schema, accounting: Filter, pairs: int, rows: float) -> tuple[int, bool]:
@@ -158,11 +158,6 @@ def _forecast(
     """Return the median efficiency and power of joint tests if three-way cells had this variance."""
     efficiencies, powers = evidence.forecast_joint(questions, variance, POWER_EFFECT, settings.conditional_level)
     return float(np.median(efficiencies)), float(np.median(powers))
-
-
-QUIET_TRIPLES = 0.1
-"""Three-way tables are asked for if noise in a cell, of all sites together, is at most this share of the rows that it
-would hold if all cells were alike."""
 
 
 def pays_for_triples(

@@ -51,8 +51,7 @@ ZHANG_2023 = (
 COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
 
 ONE_QUESTION: Mapping[str, str] = {"largest_order": "0"}
-# sharp settings. G needs no one-way tables where the number of rows is public, so all of the budget goes into the
-# questions.
+# sharp settings: G needs no one-way tables where the number of rows is public, so the questions get all of the budget
 FROM_PUBLIC_ROWS: Mapping[str, str] = {**ONE_QUESTION, "statistic": "g"}
 # kinds of sharp pairs, as the audit names them
 TWO_COLUMNS, BLOCK, TWO_NUMBERS = "two columns of levels", "a block of columns", "two columns of numbers"

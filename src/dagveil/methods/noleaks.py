@@ -34,6 +34,17 @@ from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase, acco
 from dagveil.progress import Progress
 from dagveil.search.score.notears import forbidden_entries, measure_by_exponential, weights_to_dag
 
+Floats = NDArray[np.float64]
+# a length that fixed point can hold, however many columns there are
+Clip = Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
+# a first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations
+Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
+BITS = 8  # fixed-point bits of rows and residuals
+RADIUS_PER_COLUMN = 2.0  # squared radius of the ball that rows are shrunk to, per column, in squared spreads
+CURVATURE_SHARE = 0.1  # share of each iteration's budget for the curvature along its direction, which sets the step
+MEMORY = 8  # pairs of steps and changes of the gradient that quasi-Newton directions are built from
+SMOOTHING = 1e-3  # λ‖W‖₁ is rounded off within about this distance of zero
+
 
 class Schedule(enum.Enum):
     """Epsilon of iteration k of I, from an initial one ε₀."""
@@ -87,21 +98,6 @@ def describe_direction(schedule: Schedule, initial: float) -> str:
     if schedule is Schedule.UNIFORM or (initial == 1.0 and schedule is Schedule.MULTIPLICATIVE):
         return "Every iteration gets the same budget."
     return "Later iterations get more budget than earlier ones."
-
-
-Floats = NDArray[np.float64]
-
-# a length that fixed point can hold, however many columns there are
-Clip = Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
-# a first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations
-Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
-
-
-BITS = 8  # fixed-point bits of rows and residuals
-RADIUS_PER_COLUMN = 2.0  # squared radius of the ball that rows are shrunk to, per column, in squared spreads
-CURVATURE_SHARE = 0.1  # share of each iteration's budget for the curvature along its direction, which sets the step
-MEMORY = 8  # pairs of steps and changes of the gradient that quasi-Newton directions are built from
-SMOOTHING = 1e-3  # λ‖W‖₁ is rounded off within about this distance of zero
 
 
 class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):

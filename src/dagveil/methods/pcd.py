@@ -36,12 +36,20 @@ from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.gcm import gcm_p_value
 
 Floats = NDArray[np.float64]
-
 DRAWS = 200  # simulations of regressions that noise has led astray
 SEED = 20230207  # of these simulations; they are post-processing, and the same question must get the same answer
 SCALED_MEAN_SPREAD = 1.0  # how far the mean of a scaled residual is from 0, usually; noisy means are shrunk accordingly
 CAUTION = 1.1  # the standard error is taken this much larger: it is right to first order only
 SMALLEST_SPREAD = 0.1  # floor for the spread of a column in half-widths of its bounds, where only noise tells it
+MOMENTS_SHARE = Fraction(1, 8)  # share of the budget for the moments that regressions are computed from
+MOST_RIDGE_ROWS = 5000  # rows that ridge regressions take unless told otherwise: beyond that a run takes minutes
+SQUARES_SHARE = Fraction(1, 10)  # share of a question's price for the sum of squared products
+# share of a question's price for the sums of both residuals; the products get the rest
+RESIDUALS_SHARE = Fraction(1, 20)
+MEAN_SPREAD = 0.15  # clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed
+CLIP = 0.5  # residuals are cut to ± this in products, in half-widths of the bounds
+Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]  # of a Gaussian kernel, in half-widths of the bounds
+Rows = Annotated[int, msgspec.Meta(ge=2)]  # a number of rows that a kernel test can use
 
 
 def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Question) -> ResidualPlan:
@@ -100,15 +108,6 @@ def _spread(functions: ReleasedFunctions, schema: Schema, name: str) -> float:
     return max(functions.spread(name), SMALLEST_SPREAD)
 
 
-MOMENTS_SHARE = Fraction(1, 8)  # share of the budget for the moments that regressions are computed from
-MOST_RIDGE_ROWS = 5000  # rows that ridge regressions take unless told otherwise: beyond that a run takes minutes
-SQUARES_SHARE = Fraction(1, 10)  # share of a question's price for the sum of squared products
-# share of a question's price for the sums of both residuals; the products get the rest
-RESIDUALS_SHARE = Fraction(1, 20)
-MEAN_SPREAD = 0.15  # clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed
-CLIP = 0.5  # residuals are cut to ± this in products, in half-widths of the bounds
-
-
 class ResidualTest(enum.Enum):
     """How residuals are compared."""
 
@@ -124,10 +123,6 @@ class RegressionRule(enum.Enum):
     # from moments that are released first: public functions, so residuals add nothing to the sensitivity
     RELEASED = "released"
     RIDGE = "ridge"  # kernel ridge regression on the rows, whose residuals all move with one record
-
-
-Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]  # of a Gaussian kernel, in half-widths of the bounds
-Rows = Annotated[int, msgspec.Meta(ge=2)]  # a number of rows that a kernel test can use
 
 
 class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
