@@ -159,12 +159,10 @@ class ThresholdedQuestions:
         deviation = released[0].count_variance ** 0.5
         totals = [float(table.counts.sum()) for table in released]
         if not self.rows:
-            weights = [1.0 / table.counts.size for table in released]
-            self.rows = max(1.0, float(np.average(totals, weights=weights)))
+            self.rows = max(1.0, float(np.average(totals, weights=[1.0 / table.counts.size for table in released])))
         for (name,), table in zip(names, released, strict=True):
             shares = np.maximum(table.counts, deviation)
-            shares = shares / shares.sum()
-            self._evenness[name] = float(1.0 - (shares**3).sum())
+            self._evenness[name] = float(1.0 - ((shares / shares.sum()) ** 3).sum())
         cells = sum(table.counts.size for table in released)
         why = "ties in the columns and the number of rows set the thresholds of the questions"
         self.plan.append(Stage("one-way tables", len(names), cells, float(MARGIN_SHARE), deviation, why))

@@ -67,16 +67,12 @@ def allocate(
     def spare(x: NDArray[np.float64]) -> float:
         return float(1.0 - ((a * x * unit + b) * np.abs(x) * unit).sum() / total)
 
-    found = minimize(
-        lambda x: error_surrogate(x * unit, distance, margins, band),
-        start / unit,
-        method="SLSQP",
-        bounds=[(0.0, None)] * len(a),
-        constraints=[
-            {"type": "ineq", "fun": spare},
-            *({"type": "ineq", "fun": (lambda x, k=k: x[k] - x[k + 1])} for k in range(len(a) - 1)),
-        ],
-    ).x
+    def error(x: NDArray[np.float64]) -> float:
+        return error_surrogate(x * unit, distance, margins, band)
+
+    falling = [{"type": "ineq", "fun": (lambda x, k=k: x[k] - x[k + 1])} for k in range(len(a) - 1)]
+    limits, bounds = [{"type": "ineq", "fun": spare}, *falling], [(0.0, None)] * len(a)
+    found = minimize(error, start / unit, method="SLSQP", bounds=bounds, constraints=limits).x
     found = np.minimum.accumulate(np.maximum(found, 0.0))
     while spare(found) < 0.0:  # the solver keeps its constraints only up to a tolerance
         found *= 1.0 - 1e-6

@@ -36,8 +36,8 @@ BITS = 10  # fixed-point bits of features
 class ReleasedFunctions:
     """Least squares from noisy moments of Legendre features, with a ridge as large as the noise.
 
-    - `means`, `covariance`: of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on
-    - `deviation`: deviation of the noise in an entry of the covariance
+    Moments are of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on; the deviation is
+    that of the noise in an entry of their covariance.
     """
 
     def __init__(self, columns: Sequence[str], means: Floats, covariance: Floats, deviation: float) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -144,23 +144,14 @@ def solve_opt(most: Sequence[int], total: float, failure: float, distance: float
     def leak(x: Floats) -> float:
         return float(((a * unit * x + b) * unit * x).sum()) / total
 
+    limits = [
+        {"type": "ineq", "fun": lambda x: 1.0 - leak(x), "jac": lambda x: -(2.0 * a * unit * x + b) * unit / total},
+        {"type": "ineq", "fun": lambda x: falling @ x, "jac": lambda x: falling},
+    ]
+    rules: dict[str, Any] = {"bounds": [(0.0, None)] * len(a), "constraints": limits, "options": {"ftol": 1e-10}}
+
     def descend_from(x: Floats) -> Floats:
-        found = minimize(
-            judge,
-            x,
-            jac=True,
-            method="SLSQP",
-            bounds=[(0.0, None)] * len(a),
-            constraints=[
-                {
-                    "type": "ineq",
-                    "fun": lambda x: 1.0 - leak(x),
-                    "jac": lambda x: -(2.0 * a * unit * x + b) * unit / total,
-                },
-                {"type": "ineq", "fun": lambda x: falling @ x, "jac": lambda x: falling},
-            ],
-            options={"ftol": 1e-10},
-        ).x
+        found = minimize(judge, x, jac=True, method="SLSQP", **rules).x
         found = np.minimum.accumulate(np.maximum(found, 0.0))
         return np.asarray(found / max(1.0, leak(found)))  # the solver keeps its constraints up to a tolerance
 
