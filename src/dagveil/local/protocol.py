@@ -24,8 +24,8 @@ from dagveil.local.channel import WHOLE, Channel, Floats, bounded_geometric, pub
 from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
 from dagveil.local.record import CombinedResponse, ComponentWise, Norm, RecordChannel, Split
 
+# by how much a probability may differ from the mechanism's: exponentials differ a little between machines
 SAME: Final = 1e-9
-"""By how much a probability may differ from the mechanism's: exponentials differ a little between machines."""
 PROTOCOL_VERSION: Final = 1  # version of the JSON; readers refuse newer ones
 MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
 # by which share a stated figure may be below the one computed here: logarithms differ a little between machines

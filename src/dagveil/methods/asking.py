@@ -70,8 +70,11 @@ class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Needs(enum.Enum):
     """What a method needs of its statistic."""
 
-    FIXED_NOISE = "fixed noise"  # a sensitivity that is fixed before the run
-    NOISY_VALUE = "noisy value"  # a noisy value, however it comes about
+    FIXED_NOISE = "fixed noise"
+    """A sensitivity that is fixed before the run."""
+
+    NOISY_VALUE = "noisy value"
+    """A noisy value, however it comes about."""
 
 
 @dataclass(frozen=True, slots=True)
