@@ -41,7 +41,6 @@ from dagveil.papers.bhattacharjee2024 import CONDUCTS, solve_opt
 from dagveil.papers.ma2022 import NoleaksProgram, gaussian_deviation, noleaks_weights, published_gradient_sensitivity
 from dagveil.papers.publication import (
     PublishedAccess,
-    PublishedTests,
     g_p_value,
     largest_published_order,
     read_settings,
@@ -249,10 +248,10 @@ def load_priv_pc(table: MemoryTable, texts: dict[str, list[str]]) -> tuple[Any, 
     Their G tests come from the package gsq; unless it is installed, our G test stands in, and is faster.
     """
     names = tuple(texts)
-    tests = PublishedTests(PublishedAccess(table, np.random.default_rng(0)))
+    tests = PublishedAccess(table, np.random.default_rng(0))
 
     def g_test(rows: Any, i: int, j: int, given: set[int], **_: Any) -> float:
-        return g_p_value(tests.table((names[i], names[j], tuple(names[k] for k in sorted(given)))))
+        return g_p_value(tests.ordered_counts((names[i], names[j], tuple(names[k] for k in sorted(given)))))
 
     if not HAS_GSQ:
         stand_in = {"gsq": {}, "gsq.ci_tests": {"ci_test_bin": g_test, "ci_test_dis": g_test}}

@@ -116,15 +116,13 @@ def test_geometric_against_brute_force(k: int, share: float) -> None:
     distances = distances_on_line(k)
     assert np.diag(channel.matrix) == pytest.approx(truth, abs=1e-9)
     assert channel.epsilon() == pytest.approx(brute_epsilon(channel.matrix), rel=1e-9, abs=1e-9)
-    assert channel.metric_parameter(distances) == pytest.approx(
-        brute_metric(channel.matrix, distances), rel=1e-9, abs=1e-9
-    )
+    assert channel.gap_of_neighbours() == pytest.approx(brute_metric(channel.matrix, distances), rel=1e-9, abs=1e-9)
     # the largest ε_x, which the publication takes for it, is never above the truth of the matter
-    assert published_parameter(k, truth) <= channel.metric_parameter(distances) + 1e-6
+    assert published_parameter(k, truth) <= channel.gap_of_neighbours() + 1e-6
 
 
 def test_published_metric_parameter_understates() -> None:
-    exact = bounded_geometric(100, 0.05).metric_parameter(distances_on_line(100))
+    exact = bounded_geometric(100, 0.05).gap_of_neighbours()
     assert exact / published_parameter(100, 0.05) == pytest.approx(2.16, abs=0.005)
 
 
@@ -315,7 +313,7 @@ def test_rounding_never_understates(shift: int) -> None:
     channel = Channel(np.array([[half + shift, half - shift], [half - shift, half + shift]], dtype=np.int64))
     exact = exact_log(half + shift, half - shift)
     assert Decimal(channel.epsilon()) >= exact
-    assert Decimal(channel.metric_parameter(distances_on_line(2))) >= exact
+    assert Decimal(channel.gap_of_neighbours()) >= exact
     assert Decimal(float(widest_gaps(channel)[1])) >= exact
     for norm in Norm:
         assert Decimal(ComponentWise((channel,)).metric_parameter(norm)) >= exact
@@ -326,7 +324,7 @@ def test_equal_weights_have_no_gap_and_impossible_reports_none_either() -> None:
     blind = Channel(np.full((2, 2), WHOLE // 2, dtype=np.int64))
     never = Channel(np.array([[WHOLE, 0], [WHOLE, 0]], dtype=np.int64))
     for channel in (blind, never):
-        assert channel.epsilon() == channel.metric_parameter(distances_on_line(2)) == widest_gaps(channel).max() == 0.0
+        assert channel.epsilon() == channel.gap_of_neighbours() == widest_gaps(channel).max() == 0.0
     assert Channel(np.array([[WHOLE, 0], [WHOLE // 2, WHOLE // 2]], dtype=np.int64)).epsilon() == math.inf
 
 

@@ -139,7 +139,7 @@ def test_find_rate() -> None:
 
 def test_published_parameter() -> None:
     channel = bounded_geometric(100, 0.05)
-    assert round(channel.metric_parameter(distances_on_line(100)) / published_parameter(100, 0.05), 2) == 2.16
+    assert round(channel.gap_of_neighbours() / published_parameter(100, 0.05), 2) == 2.16
 
 
 def test_geometric_with_epsilon() -> None:

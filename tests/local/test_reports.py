@@ -9,7 +9,6 @@ from scipy import stats
 from dagveil.errors import EvidenceError
 from dagveil.evidence.questions import Questions
 from dagveil.local.law import invert_reports, update_by_bayes
-from dagveil.local.linear_reports import LinearReportEvidence
 from dagveil.local.record import (
     RecordChannel,
     Split,
@@ -19,7 +18,7 @@ from dagveil.local.record import (
     component_wise_response,
     join,
 )
-from dagveil.local.reports import ReportEvidence, Reports, score_table
+from dagveil.local.reports import LinearReportEvidence, ReportEvidence, Reports, score_table
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 
 LEVELS = (3, 3, 3)

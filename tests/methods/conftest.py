@@ -17,7 +17,7 @@ from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import method_named
-from dagveil.papers.publication import PublishedAccess, PublishedTests, read_settings, readings_of, require_reading
+from dagveil.papers.publication import PublishedAccess, read_settings, readings_of, require_reading
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.ledger import MemoryLedger
@@ -104,7 +104,7 @@ def exact_kendall() -> Callable[..., Callable[[Question], float]]:
     """Return a function that gives the p-value of every question, without noise: the program's, or the text's."""
 
     def tests_of(table: MemoryTable, reading: Calibration = Calibration.PROGRAM) -> Callable[[Question], float]:
-        tests = PublishedTests(PublishedAccess(table, np.random.default_rng(0)))
+        tests = PublishedAccess(table, np.random.default_rng(0))
         return tests.kendall if reading is Calibration.PROGRAM else lambda question: float(ndtr(-tests.score(question)))
 
     return tests_of

@@ -17,10 +17,10 @@ from dagveil.files import decode_json
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.pag import Mark
 from dagveil.local.device import NOT_PRIVATE, Device
-from dagveil.local.linear_reports import report_score
 from dagveil.local.pairwise import PairRule
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Form, Mechanism, Protocol
+from dagveil.local.reports import report_score
 from dagveil.local.store import label_reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Receipt, Trust

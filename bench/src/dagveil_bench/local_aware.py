@@ -20,9 +20,8 @@ from dagveil.examples.networks import Network
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.local.law import apply_to_axes
-from dagveil.local.linear_reports import LinearReportEvidence
 from dagveil.local.record import ComponentWise, Split, Undo, component_wise_geometric, component_wise_response
-from dagveil.local.reports import ReportEvidence, Reports
+from dagveil.local.reports import LinearReportEvidence, ReportEvidence, Reports
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 from dagveil_bench.drawn_tables import random_network
 from dagveil_bench.levels import LEVEL

@@ -24,6 +24,7 @@ from dagveil.evaluation.comparison import check_same_nodes, skeleton_f1
 from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.pag import Mark, MixedGraph
 from dagveil.local import record
+from dagveil.local.channel import Integers
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.law import update_reports
 from dagveil.local.reports import Reports
@@ -171,7 +172,7 @@ def randomise(source: LocalSource, truth: float | None, n_rows: int, seed: int) 
     return tuple(found)
 
 
-def draw_updated(codes: record.Integers, channel: record.RecordChannel, seed: int) -> record.Integers:
+def draw_updated(codes: Integers, channel: record.RecordChannel, seed: int) -> Integers:
     """Draw as many records as there are reports from the likeliest law behind them."""
     law = update_reports(Reports.of(codes), channel, range(len(channel.levels)))
     cells = np.random.default_rng([seed, 1]).choice(law.size, len(codes), p=law.reshape(-1) / law.sum())
@@ -216,15 +217,15 @@ def score_search(algorithm: str, records: Records, truth: Dag, seed: int) -> tup
     return float(count_wrong_edges(found, truth)), skeleton_f1(found, truth)
 
 
-def score_direction(rule: str, codes: record.Integers) -> float:
+def score_direction(rule: str, codes: Integers) -> float:
     """Return 1 if a rule takes the first of two columns for the cause, 0 if the second, ½ if neither."""
     cause, effect = codes.T.astype(np.float64)
     return 0.5 + 0.5 * float(np.sign(COMPARISONS[rule](cause, effect)))
 
 
 def _report(
-    mechanism: Mechanism, truth: float | None, levels: tuple[int, ...], codes: record.Integers, seed: int, number: int
-) -> tuple[float, record.Integers]:
+    mechanism: Mechanism, truth: float | None, levels: tuple[int, ...], codes: Integers, seed: int, number: int
+) -> tuple[float, Integers]:
     if truth is None:
         return math.inf, codes
     # channels of wide records are slow to make, and there are few of them; those of pairs are many and large

@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 WHOLE: Final = 2**53  # what the weights of one value add up to: certainty
 LOG_ERROR: Final = 1e-13  # more than float rounding can do to a difference of two logarithms of numbers up to 2⁵³
-_BLOCK: Final = 2**22  # numbers held at a time when all pairs of values are compared
+HAIR: Final = 2.0**-49  # relatively more than float rounding can do to a probability that a few operations give
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,7 @@ class Channel:
     def __post_init__(self) -> None:
         if self.weights.ndim != 2 or self.weights.shape[0] < 1 or self.weights.dtype != np.int64:
             raise BudgetError("a channel is a matrix of 64-bit whole numbers, one row for each true value")
-        if (self.weights < 0).any() or not (_row_sums(self.weights) == WHOLE).all():
+        if (self.weights < 0).any() or (self.weights.sum(axis=1) != WHOLE).any():
             raise BudgetError("the weights of a channel must not be negative, and each row must add up to 2**53")
 
     @property
@@ -48,20 +48,6 @@ class Channel:
         # logarithms of numbers that differ may be equal, so the whole numbers tell whether there is a gap
         differ = most != least
         return round_up(float((_log(most[differ]) - _log(least[differ])).max())) if differ.any() else 0.0
-
-    def metric_parameter(self, distances: Floats) -> float:
-        """Return the parameter of metric privacy, rounded up: the largest log-ratio per unit of distance."""
-        if distances.shape != (self.n_values, self.n_values):
-            raise BudgetError(f"{self.n_values} values need {self.n_values} × {self.n_values} distances")
-        worst, logs = 0.0, _log(self.weights)
-        rows = max(1, _BLOCK // max(1, self.weights.size))
-        for start in range(0, self.n_values, rows):
-            apart = distances[start : start + rows]
-            stretch = slice(start, start + rows)
-            gaps = _widest(self.weights[stretch, None], self.weights[None], logs[stretch, None], logs[None])
-            compared = apart > 0.0
-            worst = max(worst, float((gaps[compared] / apart[compared]).max(initial=0.0)))
-        return worst
 
     def gap_of_neighbours(self) -> float:
         """Return the largest log-ratio of two values one step apart, rounded up.
@@ -99,16 +85,23 @@ def channel_from_weights(raw: Floats) -> Channel:
     shares = raw / raw.sum(axis=1, keepdims=True)
     weights = np.maximum(np.rint(shares * WHOLE).astype(np.int64), 1)
     places = shares.argmax(axis=1)
-    weights[np.arange(len(weights)), places] += WHOLE - _row_sums(weights)
+    weights[np.arange(len(weights)), places] += WHOLE - weights.sum(axis=1)
     return Channel(weights)
 
 
 def widest_gaps(channel: Channel, farthest: int | None = None) -> Floats:
     """Return for each distance 0, 1, … of two values, up to the farthest, their largest log-ratio, rounded up."""
     weights, logs = channel.weights, _log(channel.weights)
+    gaps = [0.0]
     # one distance at a time: all pairs of a thousand values with all their reports would take gigabytes
-    steps = range(1, channel.n_values if farthest is None else min(farthest + 1, channel.n_values))
-    return np.array([0.0, *(float(_widest(weights[r:], weights[:-r], logs[r:], logs[:-r]).max()) for r in steps)])
+    for r in range(1, channel.n_values if farthest is None else min(farthest + 1, channel.n_values)):
+        with np.errstate(invalid="ignore"):
+            # two weights of 0 have no ratio: such a report never comes
+            widest = np.nan_to_num(np.abs(logs[r:] - logs[:-r]), nan=0.0, posinf=np.inf).max(axis=1)
+        # logarithms of numbers that differ may be equal, so the whole numbers tell whether there is a gap
+        differ = (weights[r:] != weights[:-r]).any(axis=1)
+        gaps.append(float(np.where(differ, widest * (1.0 + LOG_ERROR) + LOG_ERROR, 0.0).max()))
+    return np.array(gaps)
 
 
 def distances_on_line(n_values: int) -> Floats:
@@ -122,26 +115,9 @@ def round_up(value: float) -> float:
     return value * (1.0 + LOG_ERROR) + LOG_ERROR
 
 
-def _row_sums(weights: Integers) -> Integers:
-    sums: Integers = weights.sum(axis=1)
-    return sums
-
-
 def _log(weights: Integers) -> Floats:
     with np.errstate(divide="ignore"):
-        logs: Floats = np.log(weights.astype(np.float64))
-    return logs
-
-
-def _widest(some: Integers, others: Integers, some_logs: Floats, other_logs: Floats) -> Floats:
-    """Return the largest log-ratio over reports, the last axis, rounded up; 0 where the weights are equal."""
-    with np.errstate(invalid="ignore"):
-        # two weights of 0 have no ratio: such a report never comes
-        widest = np.nan_to_num(np.abs(some_logs - other_logs), nan=0.0, posinf=np.inf).max(axis=-1)
-    return np.where((some != others).any(axis=-1), widest * (1.0 + LOG_ERROR) + LOG_ERROR, 0.0)
-
-
-HAIR: Final = 2.0**-49  # relatively more than float rounding can do to a probability that a few operations give
+        return np.asarray(np.log(weights.astype(np.float64)))
 
 
 def randomised_response(n_values: int, epsilon: float) -> Channel:
@@ -206,31 +182,32 @@ def _response(n_values: int, other: int) -> Channel:
 def bounded_geometric(n_values: int, truth: float) -> Channel:
     """Return the bounded geometric mechanism on so many values in a row."""
     check_truth(n_values, truth)
-    distances = distances_on_line(n_values)
-    rates = np.array([find_rate(row, np.ones(n_values), truth) for row in distances])
-    return channel_from_weights(np.exp(-rates[:, None] * distances))
+    return channel_from_weights(np.exp(-_rates(n_values, truth)[:, None] * distances_on_line(n_values)))
+
+
+def _rates(n_values: int, truth: float) -> Floats:
+    """Return ε_x of each value in a row."""
+    return np.array([find_rate(row, np.ones(n_values), truth) for row in distances_on_line(n_values)])
 
 
 def find_rate(distances: Floats, counts: Floats, truth: float) -> float:
     """Return the ε_x ≥ 0 with Σ counts · exp(−ε_x · distances) = 1 / truth, by bisection.
 
-    - `distances`: from the true value; the truth itself has distance 0 and is counted once.
-    - `counts`: how many values lie at each distance.
+    Distances are from the true value; the truth itself has distance 0 and is counted once.
     """
     wanted = 1.0 / truth
     if float(counts.sum()) <= wanted:
         return 0.0
+
+    def too_low(rate: float) -> bool:
+        return float((counts * np.exp(-rate * distances)).sum()) > wanted
+
     low, high = 0.0, 1.0
-    while float((counts * np.exp(-high * distances)).sum()) > wanted:
+    while too_low(high):
         high *= 2.0
-    while True:
-        middle = (low + high) / 2.0
-        if middle in (low, high):
-            return high
-        if float((counts * np.exp(-middle * distances)).sum()) > wanted:
-            low = middle
-        else:
-            high = middle
+    while (middle := (low + high) / 2.0) not in (low, high):
+        low, high = (middle, high) if too_low(middle) else (low, middle)
+    return high
 
 
 def published_parameter(n_values: int, truth: float) -> float:
@@ -238,8 +215,7 @@ def published_parameter(n_values: int, truth: float) -> float:
 
     It understates: docs/proofs/channels.md has the exact one, up to 2.16 times larger.
     """
-    distances = distances_on_line(n_values)
-    return max(find_rate(row, np.ones(n_values), truth) for row in distances)
+    return float(_rates(n_values, truth).max())
 
 
 def geometric_with_epsilon(n_values: int, epsilon: float) -> Channel:
@@ -247,9 +223,7 @@ def geometric_with_epsilon(n_values: int, epsilon: float) -> Channel:
     low, high = 1.0 / n_values, 1.0 - 2.0**-40
     for _ in range(40):
         middle = (low + high) / 2.0
-        if bounded_geometric(n_values, middle).epsilon() <= epsilon:
-            low = middle
-        else:
-            high = middle
+        private = bounded_geometric(n_values, middle).epsilon() <= epsilon
+        low, high = (middle, high) if private else (low, middle)
     channel = bounded_geometric(n_values, low)
     return channel if channel.epsilon() <= epsilon else bounded_geometric(n_values, math.nextafter(1.0 / n_values, 1.0))

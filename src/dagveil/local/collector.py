@@ -32,26 +32,28 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# connections that are open at the same time, or half of the files that the process may open if these are fewer
 MOST_CONNECTIONS: Final = 512
-"""Open at the same time, or half of the files that the process may open if these are fewer."""
-
+# seconds in which a request's headers must have arrived, and after which an idle connection is closed
 SECONDS_FOR_HEADERS: Final = 10.0
-"""In which a request's headers must have arrived, and after which an idle connection is closed."""
-
+# connections that are accepted in one go, before any is counted; or a quarter of the files if these are fewer
 BACKLOG: Final = 256
-"""Connections that are accepted in one go, before any is counted; or a quarter of the files if these are fewer."""
-
 DEBUG_VARIABLE: Final = "DAGVEIL_DEBUG"
+MOST_WAITING: Final = 1024  # batches that wait for the disk; further ones are told to come again
+MOST_TOGETHER: Final = 256  # batches that are committed together
+LARGEST_CODE: Final = 2**15
 
 
 def is_loopback(host: str) -> bool:
     """Say whether only this machine reaches a host."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = _read_address(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
+def _read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
 
 
 def knows_host(header: str, host: str, port: int) -> bool:
@@ -67,14 +69,8 @@ def knows_host(header: str, host: str, port: int) -> bool:
         return True
     if is_loopback(host):
         return False
-    if name in (socket.gethostname().lower(), socket.getfqdn().lower()):
-        return True
-    try:
-        # a page that rebinds has a name; a number can only be this machine's own
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    # a page that rebinds has a name; a number can only be this machine's own
+    return name in (socket.gethostname().lower(), socket.getfqdn().lower()) or _read_address(name) is not None
 
 
 class HostGuard:
@@ -115,19 +111,16 @@ class Quiet:
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
-            print(describe_place(error), file=sys.stderr, flush=True)  # noqa: T201
+            frames = traceback.extract_tb(error.__traceback__)
+            where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "nowhere"
+            print(  # noqa: T201
+                f"unexpected: {type(error).__name__} in {where}; its message is withheld because it may hold data. Set "
+                f"{DEBUG_VARIABLE}=1 to see it",
+                file=sys.stderr,
+                flush=True,
+            )
             if not begun:
                 await send_plain(send, 500, b'{"error":"unexpected","detail":"something unexpected went wrong"}')
-
-
-def describe_place(error: Exception) -> str:
-    """Say what kind of error came up and where, without its message."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "nowhere"
-    return (
-        f"unexpected: {type(error).__name__} in {where}; its message is withheld because it may hold data. Set "
-        f"{DEBUG_VARIABLE}=1 to see it"
-    )
 
 
 async def send_plain(send: Send, status: int, body: bytes) -> None:
@@ -137,26 +130,19 @@ async def send_plain(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _count_files() -> int:
-    """Return how many files the process may have open."""
-    try:
-        import resource
-    except ImportError:  # pragma: no cover - Windows
-        return 2 * MOST_CONNECTIONS
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def run_server(
-    app: ASGIApp,
-    listener: socket.socket,
-    most: int = MOST_CONNECTIONS,
-    seconds: float = SECONDS_FOR_HEADERS,
+    app: ASGIApp, listener: socket.socket, most: int = MOST_CONNECTIONS, seconds: float = SECONDS_FOR_HEADERS
 ) -> None:
     """Serve an application until stopped by a signal, with bounded connections and no access log."""
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    files = _count_files()
+    try:
+        import resource
+
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # that the process may have open
+    except ImportError:  # pragma: no cover - Windows
+        files = 2 * MOST_CONNECTIONS
     most = min(most, files // 2)
     waiting: dict[H11Protocol, asyncio.TimerHandle] = {}
 
@@ -198,14 +184,6 @@ def run_server(
     uvicorn.Server(config).run(sockets=[listener])
 
 
-MOST_BYTES: Final = 4 * 2**20  # of a request's body
-MOST_REPORTS: Final = 10_000  # of one batch
-MOST_WAITING: Final = 1024  # batches that wait for the disk; further ones are told to come again
-MOST_TOGETHER: Final = 256  # batches that are committed together
-SECONDS_FOR_BODY: Final = 30.0  # a client that takes longer to send its body is cut off
-LARGEST_CODE: Final = 2**15
-
-
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
     batch: UUID
     protocol: str
@@ -216,9 +194,9 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 class Limits:
     """How much a request may bring."""
 
-    bytes: int = MOST_BYTES
-    reports: int = MOST_REPORTS
-    seconds: float = SECONDS_FOR_BODY
+    bytes: int = 4 * 2**20  # of its body
+    reports: int = 10_000  # of one batch
+    seconds: float = 30.0  # a client that takes longer to send its body is cut off
 
 
 class Refused(DagveilError):
@@ -257,8 +235,7 @@ class Writer:
 
     def __init__(self, store: ReportStore) -> None:
         self.store = store
-        self.failing = False
-        """Whether the last batches could not be written."""
+        self.failing = False  # whether the last batches could not be written
         self._waiting: asyncio.Queue[tuple[Batch, asyncio.Future[bool]]] = asyncio.Queue(MOST_WAITING)
         self._thread = ThreadPoolExecutor(1, "dagveil-writer")
 
@@ -280,8 +257,6 @@ class Writer:
                 group.append(self._waiting.get_nowait())
             try:
                 kept = await loop.run_in_executor(self._thread, self.store.append, [batch for batch, _ in group])
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 # a full disk, a locked file: nothing of the group is stored, and the clients are told
                 self.failing = True
@@ -357,12 +332,8 @@ def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
             writer.close()
             store.close()
 
-    routes = [
-        Route("/reports", take, methods=["POST"]),
-        Route("/protocol", show, methods=["GET"]),
-        Route("/health", health, methods=["GET"]),
-    ]
-    return Starlette(routes=routes, lifespan=live)
+    answers = ("/reports", take, "POST"), ("/protocol", show, "GET"), ("/health", health, "GET")
+    return Starlette(routes=[Route(path, ask, methods=[verb]) for path, ask, verb in answers], lifespan=live)
 
 
 @contextlib.asynccontextmanager

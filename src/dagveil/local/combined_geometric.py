@@ -14,19 +14,15 @@ from itertools import combinations_with_replacement, product
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import WHOLE, Channel, channel_from_weights, check_truth, find_rate, round_up
+from dagveil.local import channel as one_column
+from dagveil.local.channel import WHOLE, Channel, Floats, Integers, check_truth, round_up
 from dagveil.local.record import Norm, Undo, check_product, check_records
 from dagveil.privacy.noise.source import NoiseSource
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
+# records that are alike by symmetry count once; of more classes than this ε is not computed
 MOST_CLASSES: Final = 100_000
-"""Records that are alike by symmetry count once; of more classes than this ε is not computed."""
-
 _BLOCK: Final = 2**22  # numbers held at a time when records are compared
 MOST_WRITTEN_OUT: Final = 4096  # largest product of columns whose matrix is written out, for the metric parameter
 
@@ -89,7 +85,10 @@ class CombinedGeometric:
         records = self._all_records()
         logs = np.empty((self.size, self.size))
         for row, record in enumerate(records):
-            law = self._law_of_class(record)
+            # the law of its class: the same weights by distance, counted over other columns first
+            middle = np.minimum(record, np.array(self.levels) - 1 - record).tolist()
+            left = {k: sorted(v for v, of in zip(middle, self.levels, strict=True) if of == k) for k in self.levels}
+            law = self._law(tuple(left[k].pop() for k in self.levels))
             with np.errstate(divide="ignore", invalid="ignore"):
                 by_distance = np.log(law.weights) - np.log(law.counts[-1])
             logs[row] = by_distance[_steps(np.abs(records - record), self.norm)]
@@ -115,7 +114,7 @@ class CombinedGeometric:
             law = self._law(tuple(record.tolist()))
             steps = _steps(np.abs(records - record), self.norm)
             raw[row] = (law.weights / np.maximum(law.counts[-1], 1))[steps]
-        return channel_from_weights(raw)
+        return one_column.channel_from_weights(raw)
 
     def report(self, records: Integers, noise: NoiseSource) -> Integers:
         """Draw a report for each record: a distance, then a record at that distance."""
@@ -173,7 +172,7 @@ class CombinedGeometric:
         return np.sqrt(steps) if self.norm is Norm.EUCLIDEAN else steps
 
     def _rate(self, counts: Integers) -> float:
-        return find_rate(self._distances(counts), counts.astype(np.float64), self.truth_probability)
+        return one_column.find_rate(self._distances(counts), counts.astype(np.float64), self.truth_probability)
 
     def _law(self, record: tuple[int, ...]) -> ChannelLaw:
         if record not in self._laws:
@@ -181,19 +180,13 @@ class CombinedGeometric:
             for value, levels in zip(record, self.levels, strict=True):
                 counts.append(_extend(counts[-1], np.abs(np.arange(levels) - value), self.norm))
             raw = np.exp(-self._rate(counts[-1]) * self._distances(counts[-1])) * counts[-1]
-            weights = channel_from_weights(np.maximum(raw, 1e-300)[None, :]).weights[0].copy()
+            weights = one_column.channel_from_weights(np.maximum(raw, 1e-300)[None, :]).weights[0].copy()
             # distances that no record has
             spare = counts[-1] == 0
             weights[0] += int(weights[spare].sum())
             weights[spare] = 0
             self._laws[record] = ChannelLaw(weights, tuple(counts))
         return self._laws[record]
-
-    def _law_of_class(self, record: Integers) -> ChannelLaw:
-        """Return the law of a record's class: the same weights by distance, counted over other columns first."""
-        middle = np.minimum(record, np.array(self.levels) - 1 - record).tolist()
-        left = {k: sorted(v for v, of in zip(middle, self.levels, strict=True) if of == k) for k in self.levels}
-        return self._law(tuple(left[k].pop() for k in self.levels))
 
     def _all_records(self) -> Integers:
         """Return all records in row-major order."""

@@ -13,20 +13,24 @@ from uuid import UUID, uuid4
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagveil.data.cells import to_arrow
 from dagveil.data.encoding import encode
 from dagveil.errors import DataError
+from dagveil.local.channel import Integers
 from dagveil.local.protocol import Protocol, protocol_from_json
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED
 
-Integers = NDArray[np.int64]
-
+# name of a field that seeded records carry, so that nobody takes them for protected ones
 NOT_PRIVATE: Final = f"({SEEDED})"
-"""Name of a field that seeded records carry, so that nobody takes them for protected ones."""
+MOST_TRIES: Final = 8  # of one batch, before giving up
+# seconds between two tries; the first wait is a tenth of a second, and each is twice the last
+LONGEST_WAIT: Final = 5.0
+SECONDS: Final = 30.0  # for connecting, and for an answer
+LARGEST_ANSWER: Final = 64 * 2**20
+_LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class Device:
@@ -57,22 +61,14 @@ class Device:
     def report(self, records: Sequence[Mapping[str, Any]]) -> Integers:
         """Return the reports of some records as codes, in the shape (records, columns)."""
         cells = {name: to_arrow([_plain(record.get(name)) for record in records]) for name in self.protocol.names}
-        return self.report_table(pa.table(cells))
-
-    def report_table(self, table: pa.Table) -> Integers:
-        """Return the reports of all rows of a table as codes, in the shape (rows, columns)."""
-        return self.protocol.channel.report(self.read_codes(table), self._noise)
-
-    def read_codes(self, table: pa.Table) -> Integers:
-        """Return the true codes of a table's rows: for this device only."""
-        encoded = encode(table, self.protocol.schema)
-        return np.stack([encoded.codes[name].astype(np.int64) for name in self.protocol.names], axis=1)
+        encoded = encode(pa.table(cells), self.protocol.schema)
+        codes = np.stack([encoded.codes[name].astype(np.int64) for name in self.protocol.names], axis=1)
+        return self.protocol.channel.report(codes, self._noise)
 
     def label(self, codes: Iterable[int]) -> dict[str, str]:
         """Return a report by labels; one that was drawn from a seed is marked."""
-        named = {
-            name: labels[code] for name, labels, code in zip(self.protocol.names, self._labels, codes, strict=True)
-        }
+        columns = zip(self.protocol.names, self._labels, codes, strict=True)
+        named = {name: labels[code] for name, labels, code in columns}
         return named if self.private else {**named, NOT_PRIVATE: "true"}
 
 
@@ -81,22 +77,11 @@ def _plain(value: Any) -> Any:
     return f"a {type(value).__name__}" if isinstance(value, list | dict | tuple | set) else value
 
 
-MOST_TRIES: Final = 8  # of one batch, before giving up
-LONGEST_WAIT: Final = 5.0
-"""Seconds between two tries; the first wait is a tenth of a second, and each is twice the last."""
-
-SECONDS: Final = 30.0  # for connecting, and for an answer
-LARGEST_ANSWER: Final = 64 * 2**20
-
-_LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
-
-
 class Sender:
     """Sends batches of reports to one collector.
 
     A batch keeps its id over all tries, so the collector stores it once however often it arrives.
 
-    - `url`: of the collector, such as http://127.0.0.1:8765
     - `tries`: of one batch, before giving up
     - `wait`: called with the seconds to wait between tries
     """
@@ -117,7 +102,7 @@ class Sender:
         """Ask the collector for its protocol."""
         return protocol_from_json(self._ask("GET", "/protocol", None))
 
-    def send(self, codes: NDArray[np.int64] | list[list[int]], digest: str, batch: UUID | None = None) -> UUID:
+    def send(self, codes: Integers | list[list[int]], digest: str, batch: UUID | None = None) -> UUID:
         """Send one batch and return its id once it is acknowledged."""
         batch = batch or uuid4()
         reports = codes.tolist() if isinstance(codes, np.ndarray) else codes
@@ -146,7 +131,9 @@ class Sender:
                 continue
             if status == 200:
                 return content
-            reason = f"status {status}, {_detail(content)}"
+            told = _decode(content)
+            what, detail = str(told.get("error", "no reason"))[:80], str(told.get("detail", ""))[:300]
+            reason = f"status {status}, {what}: {detail}"
             if status not in _LATER:
                 raise DataError(f"the collector refused: {reason}")
         raise DataError(
@@ -175,8 +162,3 @@ def _decode(content: bytes) -> dict[str, Any]:
         if isinstance(found, dict):
             return found
     return {}
-
-
-def _detail(content: bytes) -> str:
-    found = _decode(content)
-    return f"{str(found.get('error', 'no reason'))[:80]}: {str(found.get('detail', ''))[:300]}"

@@ -10,18 +10,17 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError, DataError, EvidenceError
+from dagveil.local.channel import Floats, Integers
 from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
 from dagveil.local.protocol import Protocol
 from dagveil.local.record import ComponentWise, RecordChannel, Undo, join
 from dagveil.local.reports import Reports
 from dagveil.local.store import read_reports
 
-Floats = NDArray[np.float64]
-
 MOST_CELLS = 4096  # largest table whose covariance matrix is written out
+REDRAWS: Final = 50  # redraws of reports behind the standard errors of the iterative Bayesian update
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +77,7 @@ def invert_reports(counts: Floats, undo: Undo, columns: Sequence[int]) -> Recove
     return Recovered(shares, covariance)
 
 
-def round_counts(counts: Floats) -> NDArray[np.int64]:
+def round_counts(counts: Floats) -> Integers:
     """Return whole counts with the same total, by largest remainders."""
     whole = np.floor(counts).astype(np.int64)
     short = round(float(counts.sum())) - int(whole.sum())
@@ -93,15 +92,11 @@ def apply_to_axes(table: Floats, matrices: Sequence[Floats]) -> Floats:
     return table
 
 
-REDRAWS: Final = 50  # redraws of reports behind the standard errors of the iterative Bayesian update
-
-
 class Rule(enum.Enum):
     """How a law is recovered."""
 
+    # by the inverse of the channel: without bias, and with an exact variance; shares may be negative
     INVERSE = "inverse"
-    """By the inverse of the channel: without bias, and with an exact variance; shares may be negative."""
-
     IBU = "ibu"  # by iterative Bayesian update: the likeliest law, never negative; biased where shares are near 0
 
 
@@ -118,10 +113,8 @@ class Law:
     def to_table(self) -> pa.Table:
         """Return one line for each cell: a label of each column, its share and standard error."""
         places = np.indices(self.shares.shape).reshape(len(self.columns), -1)
-        cells = {
-            name: [labels[code] for code in codes]
-            for name, labels, codes in zip(self.columns, self.labels, places, strict=True)
-        }
+        axes = zip(self.columns, self.labels, places, strict=True)
+        cells = {name: [labels[code] for code in codes] for name, labels, codes in axes}
         for name in ("share", "standard error"):
             if name in cells:
                 raise DataError(f"a column is called {name!r}, as a column of the table of the law; rename it")
@@ -139,12 +132,13 @@ def recover_law(
 ) -> Law:
     """Recover the joint law of some columns. Nothing is spent: it is computed from reports.
 
-    - `source`: reports, as for `dagveil.local.collected.read_reports`.
-    - `rule`: how it is recovered. Combined geometric noise needs IBU, and a product of columns small enough to be
-      written out.
+    - `source`: reports, as for `dagveil.local.store.read_reports`.
+    - `rule`: Combined geometric noise needs IBU, and a product of columns small enough to be written out.
     - `redraws`, `seed`: IBU takes standard errors from reports that are drawn again; with no redraws there are none.
     """
-    places = _find_places(protocol, columns)
+    if not columns or len(set(columns)) < len(columns):
+        raise DataError("name one column or more, each once")
+    places = protocol.find_places(columns)
     reports = Reports.of(read_reports(source, protocol).codes)
     if not reports.n_records:
         raise DataError("there are no reports; collect some first")
@@ -165,15 +159,6 @@ def recover_law(
     again = [update_reports(reports.redraw(rng), protocol.channel, places) for _ in range(redraws)]
     errors = np.std(again, axis=0, ddof=1) if redraws > 1 else np.full(shares.shape, np.nan)
     return Law(tuple(columns), labels, shares, np.asarray(errors, dtype=np.float64), int(reports.n_records))
-
-
-def _find_places(protocol: Protocol, columns: Sequence[str]) -> list[int]:
-    if not columns or len(set(columns)) < len(columns):
-        raise DataError("name one column or more, each once")
-    unknown = [name for name in columns if name not in protocol.names]
-    if unknown:
-        raise DataError(f"the protocol has no column {unknown[0]!r}; it has {', '.join(protocol.names)}")
-    return [protocol.names.index(name) for name in columns]
 
 
 def update_reports(reports: Reports, channel: RecordChannel, places: Sequence[int]) -> Floats:

@@ -10,13 +10,20 @@ import enum
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from dagveil.local.channel import Floats, Integers
 from dagveil.statistics.kernels import kernel_features, median_bandwidth, root_hsic
 from dagveil.statistics.residuals import ridge_residuals_by_features
 
-Floats = NDArray[np.float64]
+DEGREE: Final = 3  # RECI: of the polynomial, as in the study of local privacy
+CELLS_PER_DEVIATION: Final = 2  # CDS, on columns with mean 0 and variance 1
+LARGEST_DEVIATION: Final = 3
+FEWEST_ROWS: Final = 12  # CDS: a cell with no more rows than this says nothing
+PENALTY: Final = 1e-3  # ANM: of the regression
+BANDWIDTH: Final = 0.5  # ANM: of the regression, on columns that are scaled to [-1, 1]
+# ANM: smallest bandwidth of the criterion: columns with few values have a median distance of 0 or close to it
+NARROWEST: Final = 0.02
 
 
 class PairRule(enum.Enum):
@@ -30,15 +37,13 @@ class PairRule(enum.Enum):
 
 def compare_pair(rule: PairRule, first: Floats, second: Floats) -> float:
     """Return a number that is above 0 if a rule takes the first column for the cause."""
-    match rule:
-        case PairRule.RECI:
-            return compare_regression_errors(first, second)
-        case PairRule.IGCI:
-            return compare_entropies(first, second)
-        case PairRule.CDS:
-            return compare_conditionals(first, second)
-        case PairRule.ANM:
-            return compare_residuals(first, second)
+    compare = {
+        PairRule.RECI: compare_regression_errors,
+        PairRule.IGCI: compare_entropies,
+        PairRule.CDS: compare_conditionals,
+        PairRule.ANM: compare_residuals,
+    }
+    return compare[rule](first, second)
 
 
 def compare_entropies(first: Floats, second: Floats) -> float:
@@ -61,9 +66,6 @@ def standardise(values: Floats) -> Floats:
     return (values - values.mean()) / spread if spread > 0.0 else np.zeros(len(values))
 
 
-DEGREE: Final = 3  # of the polynomial, as in the study of local privacy
-
-
 def compare_regression_errors(first: Floats, second: Floats, degree: int = DEGREE) -> float:
     """Return the error of first on second less that of second on first, both scaled to [0, 1]."""
     x, y = scale_to_unit(first), scale_to_unit(second)
@@ -81,11 +83,6 @@ def scale_to_unit(values: Floats) -> Floats:
     """Return values moved and stretched to [0, 1]; a constant becomes 0."""
     low, high = float(values.min()), float(values.max())
     return (values - low) / (high - low) if high > low else np.zeros(len(values))
-
-
-CELLS_PER_DEVIATION: Final = 2
-LARGEST_DEVIATION: Final = 3
-FEWEST_ROWS: Final = 12  # a cell with no more rows than this says nothing
 
 
 def compare_conditionals(first: Floats, second: Floats) -> float:
@@ -112,16 +109,10 @@ def conditional_variability(given: Floats, target: Floats) -> float:
     return float((table - table.mean(axis=0)).std())
 
 
-def cut(values: Floats) -> NDArray[np.int64]:
+def cut(values: Floats) -> Integers:
     """Return the number of the cell of each value, 0 in the middle."""
     largest = CELLS_PER_DEVIATION * LARGEST_DEVIATION
     return np.clip(np.rint(values * CELLS_PER_DEVIATION), -largest, largest).astype(np.int64)
-
-
-PENALTY: Final = 1e-3
-BANDWIDTH: Final = 0.5  # of the regression, on columns that are scaled to [-1, 1]
-NARROWEST: Final = 0.02
-"""Smallest bandwidth of the criterion: columns with few values have a median distance of 0 or close to it."""
 
 
 def compare_residuals(first: Floats, second: Floats) -> float:

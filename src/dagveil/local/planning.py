@@ -14,11 +14,11 @@ from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_toml
 from dagveil.errors import BudgetError, DataError, SchemaError
 from dagveil.local import record
+from dagveil.local.channel import Floats
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.protocol import (
     PROTOCOL_VERSION,
     Figures,
-    Floats,
     Form,
     MatrixWeights,
     Mechanism,
@@ -28,6 +28,18 @@ from dagveil.local.protocol import (
     column_figures,
     record_figures,
 )
+from dagveil.local.record import ComponentWise, Norm, RecordChannel, Split
+
+# of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³
+LARGEST_EPSILON: Final = 36.0
+SMALLEST_EPSILON: Final = 1e-6  # of a record: below it no number of reports would tell anything
+MOST_BISECTED: Final = 1000  # records, up to symmetry, of a combined geometric channel whose truth is searched for
+_ROUNDS: Final = 36
+_HAIR: Final = 1.0 - 1e-12  # the exact ε is rounded up, so a hair less is asked for
+COMPONENT_WISE: Final = {  # channels by ε, and by the probability of the truth
+    Mechanism.RESPONSE: (record.component_wise_response, record.response_of_truth),
+    Mechanism.GEOMETRIC: (record.component_wise_geometric, record.geometric_of_truth),
+}
 
 
 def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:
@@ -41,9 +53,7 @@ def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:
         shares = msgspec.convert(document, dict[str, dict[str, float]])
     except msgspec.ValidationError as error:
         raise DataError(f"the priors in {path} cannot be read: {error}; write label = share under [column]") from error
-    unknown = [name for name in shares if name not in protocol.names]
-    if unknown:
-        raise DataError(f"the protocol has no column {unknown[0]!r}; it has {', '.join(protocol.names)}")
+    protocol.find_places(shares)
     return tuple(_read_column(column.name, column.labels, shares.get(column.name)) for column in protocol.columns)
 
 
@@ -60,16 +70,6 @@ def _read_column(name: str, labels: tuple[str, ...], shares: dict[str, float] | 
     return prior / total
 
 
-LARGEST_EPSILON: Final = 36.0
-"""Of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³."""
-
-SMALLEST_EPSILON: Final = 1e-6  # of a record: below it no number of reports would tell anything
-MOST_BISECTED: Final = 1000  # records, up to symmetry, of a combined geometric channel whose truth is searched for
-_ROUNDS: Final = 36
-
-_HAIR: Final = 1.0 - 1e-12  # the exact ε is rounded up, so a hair less is asked for
-
-
 def plan_protocol(
     schema: Schema,
     mechanism: Mechanism,
@@ -77,8 +77,8 @@ def plan_protocol(
     *,
     epsilon: float | Fraction | None = None,
     truth: float | None = None,
-    split: record.Split = record.Split.UNIFORM,
-    norm: record.Norm = record.Norm.MANHATTAN,
+    split: Split = Split.UNIFORM,
+    norm: Norm = Norm.MANHATTAN,
 ) -> Protocol:
     """Plan a collection.
 
@@ -100,7 +100,7 @@ def plan_protocol(
                 f"epsilon is {asked:g}; choose a number above 0 that gives no channel more than {LARGEST_EPSILON:g}, "
                 "which already hides nothing"
             )
-        channel = _with_epsilon(levels, mechanism, form, asked * _HAIR, split, norm)
+        channel = _make_channel(levels, mechanism, form, asked * _HAIR, False, split, norm)
         if Fraction(channel.epsilon()) > Fraction(epsilon):
             raise BudgetError(
                 f"epsilon {asked:g} is finer than the whole numbers that reports are drawn with: the nearest channel "
@@ -108,24 +108,17 @@ def plan_protocol(
             )
     else:
         assert truth is not None
-        channel = _with_truth(levels, mechanism, form, truth, split, norm)
+        channel = _make_channel(levels, mechanism, form, truth, True, split, norm)
     if channel.epsilon() < SMALLEST_EPSILON:
         raise BudgetError("with these options reports have nothing to do with the records; raise epsilon or the truth")
     kind = ResponseWeights if mechanism is Mechanism.RESPONSE else MatrixWeights
-    own = (
-        [kind.of(one) for one in channel.channels]
-        if isinstance(channel, record.ComponentWise)
-        else [None] * len(levels)
-    )
-    columns = tuple(
-        PlannedColumn(
-            name,
-            column.labels,
-            one,
-            Figures(None, None, None) if one is None else column_figures(one.read(column.n_levels), one),
-        )
-        for (name, column), one in zip(schema.columns.items(), own, strict=True)
-    )
+    columns = []
+    for place, (name, column) in enumerate(schema.columns.items()):
+        own, figures = None, Figures(None, None, None)
+        if isinstance(channel, ComponentWise):
+            own = kind.of(channel.channels[place])
+            figures = column_figures(own.read(column.n_levels), own)
+        columns.append(PlannedColumn(name, column.labels, own, figures))
     return Protocol(
         format="dagveil-protocol",
         version=PROTOCOL_VERSION,
@@ -138,23 +131,22 @@ def plan_protocol(
         norm=norm,
         truth_weight=getattr(channel, "truth_weight", None),
         truth_probability=getattr(channel, "truth_probability", None),
-        columns=columns,
+        columns=tuple(columns),
         record=record_figures(channel, norm, [column.figures for column in columns]),
     )
 
 
-def _with_epsilon(
-    levels: tuple[int, ...], mechanism: Mechanism, form: Form, epsilon: float, split: record.Split, norm: record.Norm
-) -> record.RecordChannel:
+def _make_channel(
+    levels: tuple[int, ...], mechanism: Mechanism, form: Form, amount: float, by_truth: bool, split: Split, norm: Norm
+) -> RecordChannel:
     if form is Form.COMPONENT_WISE:
-        make = record.component_wise_response if mechanism is Mechanism.RESPONSE else record.component_wise_geometric
-        return make(levels, epsilon, split)
+        return COMPONENT_WISE[mechanism][by_truth](levels, amount, split)
     if mechanism is Mechanism.RESPONSE:
-        return record.combined_response_with_epsilon(levels, epsilon)
-    return _geometric_with_epsilon(levels, epsilon, norm)
+        return (record.combined_response if by_truth else record.combined_response_with_epsilon)(levels, amount)
+    return CombinedGeometric(levels, amount, norm) if by_truth else _geometric_with_epsilon(levels, amount, norm)
 
 
-def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: record.Norm) -> CombinedGeometric:
+def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: Norm) -> CombinedGeometric:
     """Return the combined geometric mechanism whose exact ε is at most this, by bisection over the truth's log-odds.
 
     Of many records chance is so small that steps of a probability would jump over all that is near it.
@@ -176,14 +168,3 @@ def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: recor
         else:
             high = middle
     return channel
-
-
-def _with_truth(
-    levels: tuple[int, ...], mechanism: Mechanism, form: Form, truth: float, split: record.Split, norm: record.Norm
-) -> record.RecordChannel:
-    if form is Form.COMPONENT_WISE:
-        make = record.response_of_truth if mechanism is Mechanism.RESPONSE else record.geometric_of_truth
-        return make(levels, truth, split)
-    if mechanism is Mechanism.RESPONSE:
-        return record.combined_response(levels, truth)
-    return CombinedGeometric(levels, truth, norm)

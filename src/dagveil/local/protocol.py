@@ -16,17 +16,26 @@ from typing import Final, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, DataError
 from dagveil.files import Document
-from dagveil.local.channel import WHOLE, Channel, bounded_geometric, published_parameter
+from dagveil.local.channel import WHOLE, Channel, Floats, bounded_geometric, published_parameter
 from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
 from dagveil.local.record import CombinedResponse, ComponentWise, Norm, RecordChannel, Split
 
+# by how much a probability may differ from the mechanism's: exponentials differ a little between machines
 SAME: Final = 1e-9
-"""By how much a probability may differ from the mechanism's: exponentials differ a little between machines."""
+PROTOCOL_VERSION: Final = 1  # version of the JSON; readers refuse newer ones
+MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
+# by which share a stated figure may be below the one computed here: logarithms differ a little between machines
+TOLERANCE: Final = 1e-9
+_WORDS: Final = {
+    "epsilon": "epsilon",
+    "success": "that an attacker guesses right with probability",
+    "metric": "the metric parameter",
+    "published": "the published metric parameter",
+}
 
 
 class ResponseWeights(msgspec.Struct, frozen=True, tag_field="kind", tag="response", forbid_unknown_fields=True):
@@ -76,9 +85,6 @@ class MatrixWeights(msgspec.Struct, frozen=True, tag_field="kind", tag="matrix",
 def _check_range(weights: Iterable[int]) -> None:
     if not all(0 <= weight <= WHOLE for weight in weights):
         raise BudgetError("weights lie between 0 and 2**53")
-
-
-PROTOCOL_VERSION: Final = 1  # version of the JSON; readers refuse newer ones
 
 
 class Mechanism(enum.Enum):
@@ -152,11 +158,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """What each column promises, computed from the weights."""
         if not isinstance(self.channel, ComponentWise):
             return (Figures(None, None, None),) * len(self.columns)
-        return tuple(
-            column_figures(channel, column.weights)
-            for channel, column in zip(self.channel.channels, self.columns, strict=True)
-            if column.weights is not None
-        )
+        pairs = zip(self.channel.channels, self.columns, strict=True)
+        return tuple(column_figures(channel, one.weights) for channel, one in pairs if one.weights is not None)
 
     @cached_property
     def record_figures(self) -> Figures:
@@ -190,6 +193,13 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Names of the columns."""
         return tuple(column.name for column in self.columns)
 
+    def find_places(self, names: Iterable[str]) -> list[int]:
+        """Return the places of some columns, or say which one is unknown."""
+        unknown = [name for name in names if name not in self.names]
+        if unknown:
+            raise DataError(f"the protocol has no column {unknown[0]!r}; it has {', '.join(self.names)}")
+        return [self.names.index(name) for name in names]
+
     @property
     def epsilon(self) -> float:
         """The exact ε of one report, rounded up: the larger of what is stated and what this machine computes."""
@@ -209,13 +219,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 _DOCUMENT = Document(
-    Protocol,
-    "dagveil-protocol",
-    PROTOCOL_VERSION,
-    "a protocol",
-    "a protocol",
-    "`dagveil local plan`",
-    "plan it again",
+    Protocol, "dagveil-protocol", PROTOCOL_VERSION, "a protocol", "a protocol", "`dagveil local plan`", "plan it again"
 )
 
 
@@ -227,24 +231,6 @@ def protocol_from_json(content: bytes | str) -> Protocol:
 def load_protocol(path: str | Path) -> Protocol:
     """Read a protocol from a file."""
     return protocol_from_json(_DOCUMENT.load(path))
-
-
-Floats = NDArray[np.float64]
-
-
-MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
-
-
-TOLERANCE: Final = 1e-9
-"""By which share a stated figure may be below the one computed here: logarithms differ a little between machines."""
-
-
-_WORDS: Final = {
-    "epsilon": "epsilon",
-    "success": "that an attacker guesses right with probability",
-    "metric": "the metric parameter",
-    "published": "the published metric parameter",
-}
 
 
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -315,8 +301,6 @@ def success_with_priors(channel: RecordChannel, priors: Sequence[Floats]) -> flo
     prior = reduce(lambda left, right: np.multiply.outer(left, right).ravel(), priors, np.ones(1))
     if isinstance(channel, CombinedGeometric):
         return channel.write_out().success(prior)
-    if not isinstance(channel, CombinedResponse):
-        raise BudgetError("success with a prior is known for the channels of this package only")
     truth, other = channel.probabilities()
     # of the other records the likeliest is the best guess; for the likeliest report it is the next one
     order = np.argsort(prior)

@@ -8,34 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import (
-    HAIR,
-    Channel,
-    bounded_geometric,
-    check_truth,
-    geometric_with_epsilon,
-    lower,
-    randomised_response,
-    response_with_truth,
-    round_up,
-    truth_of_response,
-    widest_gaps,
-    write_size,
-)
+from dagveil.local import channel as one_column
+from dagveil.local.channel import HAIR, Channel, Floats, Integers, check_truth, round_up
 from dagveil.privacy.noise.source import NoiseSource
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+if TYPE_CHECKING:
+    from dagveil.local.combined_geometric import CombinedGeometric
 
+# what randomises whole records, given as codes in the shape (records, columns)
+RecordChannel: TypeAlias = "ComponentWise | CombinedResponse | CombinedGeometric"
 CERTAIN: Final = 2**62  # what the weights of combined randomised response add up to
+# largest product of columns with one channel: numbers of records must be exact, and each must have a weight
 MOST_RECORDS: Final = 2**52
-"""Largest product of columns with one channel: numbers of records must be exact, and each must have a weight."""
 
 
 class Norm(enum.Enum):
@@ -65,35 +54,6 @@ class Undo:
     kept: float = 1.0  # probability that the report has to do with the record
 
 
-class RecordChannel(Protocol):
-    """Randomises whole records, given as codes in the shape (records, columns)."""
-
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """Levels of each column."""
-        ...
-
-    def epsilon(self) -> float:
-        """Return the exact ε of local privacy for a record, rounded up."""
-        ...
-
-    def truth(self) -> float:
-        """Return how often the true record is reported: the attacker's best success if every record is as likely."""
-        ...
-
-    def metric_parameter(self, norm: Norm) -> float:
-        """Return the parameter of metric privacy for distances of codes in this norm, rounded up."""
-        ...
-
-    def report(self, records: Integers, noise: NoiseSource) -> Integers:
-        """Draw a report for each record."""
-        ...
-
-    def undo(self) -> Undo:
-        """Return how averages over true records follow from averages over reports."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ComponentWise:
     """One channel for each column, with independent noise."""
@@ -119,7 +79,7 @@ class ComponentWise:
             # steps to a neighbour in one column, or in all columns at once, are the worst
             steps = [channel.gap_of_neighbours() for channel in self.channels]
             return max(steps, default=0.0) if norm is Norm.MANHATTAN else math.fsum(steps)
-        reach = [widest_gaps(channel) for channel in self.channels]
+        reach = [one_column.widest_gaps(channel) for channel in self.channels]
         # squared distance → largest sum of gaps, column by column
         best = np.zeros(1)
         for gaps in reach:
@@ -213,7 +173,7 @@ def combined_response(levels: Sequence[int], truth: float) -> CombinedResponse:
 def combined_response_with_epsilon(levels: Sequence[int], epsilon: float) -> CombinedResponse:
     """Return randomised response over the product of columns with at most this ε."""
     size = check_product(levels)
-    shrink = math.exp(-lower(epsilon))
+    shrink = math.exp(-one_column.lower(epsilon))
     others = (size - 1) * shrink
     # the smaller of the two probabilities is rounded, so that both keep their digits
     if others > 1.0:
@@ -226,8 +186,8 @@ def check_product(levels: Sequence[int]) -> int:
     size = math.prod(levels)
     if size > MOST_RECORDS:
         raise BudgetError(
-            f"the product of all columns has {write_size(size)} records, more than 2**52; group levels, or choose "
-            "component-wise noise"
+            f"the product of all columns has {one_column.write_size(size)} records, more than 2**52; group levels, or "
+            "choose component-wise noise"
         )
     return size
 
@@ -241,14 +201,12 @@ def _combined_response(levels: Sequence[int], truth_weight: int) -> CombinedResp
 
 def component_wise_response(levels: Sequence[int], epsilon: float, split: Split) -> ComponentWise:
     """Return randomised response for each column; the shares of ε follow the split."""
-    shares = split_epsilon(levels, epsilon, split)
-    return ComponentWise(tuple(randomised_response(k, share) for k, share in zip(levels, shares, strict=True)))
+    return ComponentWise(tuple(map(one_column.randomised_response, levels, split_epsilon(levels, epsilon, split))))
 
 
 def component_wise_geometric(levels: Sequence[int], epsilon: float, split: Split) -> ComponentWise:
     """Return the bounded geometric mechanism for each column, its exact ε at most the column's share."""
-    shares = split_epsilon(levels, epsilon, split)
-    return ComponentWise(tuple(geometric_with_epsilon(k, share) for k, share in zip(levels, shares, strict=True)))
+    return ComponentWise(tuple(map(one_column.geometric_with_epsilon, levels, split_epsilon(levels, epsilon, split))))
 
 
 def split_epsilon(levels: Sequence[int], epsilon: float, split: Split) -> list[float]:
@@ -263,32 +221,30 @@ def truths_of_columns(levels: Sequence[int], truth: float, split: Split) -> list
     The columns are those of randomised response whose ε is divided by the split (section 4 of the publication, `Priv`).
     """
     check_truth(math.prod(levels), truth)
+
+    def truths(epsilon: float) -> list[float]:
+        return list(map(one_column.truth_of_response, levels, split_epsilon(levels, epsilon, split)))
+
     low, high = 0.0, 1.0
-    while math.prod(_truths(levels, high, split)) < truth:
+    while math.prod(truths(high)) < truth:
         high *= 2.0
     for _ in range(200):
         middle = (low + high) / 2.0
-        if math.prod(_truths(levels, middle, split)) < truth:
-            low = middle
-        else:
-            high = middle
-    return _truths(levels, low, split)
+        low, high = (middle, high) if math.prod(truths(middle)) < truth else (low, middle)
+    return truths(low)
 
 
 def response_of_truth(levels: Sequence[int], truth: float, split: Split) -> ComponentWise:
     """Return component-wise randomised response that tells the true record with this probability."""
-    truths = truths_of_columns(levels, truth, split)
-    return ComponentWise(tuple(response_with_truth(k, p) for k, p in zip(levels, truths, strict=True)))
+    return ComponentWise(tuple(map(one_column.response_with_truth, levels, truths_of_columns(levels, truth, split))))
 
 
 def geometric_of_truth(levels: Sequence[int], truth: float, split: Split) -> ComponentWise:
     """Return component-wise geometric channels that tell the true record with this probability.
 
-    Each column protects as well as that of `response_of_truth`, against an attacker who takes every value for equally
-    likely.
+    Each column protects as well as that of `response_of_truth`, if the attacker takes every value for equally likely.
     """
-    truths = truths_of_columns(levels, truth, split)
-    return ComponentWise(tuple(bounded_geometric(k, p) for k, p in zip(levels, truths, strict=True)))
+    return ComponentWise(tuple(map(one_column.bounded_geometric, levels, truths_of_columns(levels, truth, split))))
 
 
 def invert(matrix: Floats) -> Floats:
@@ -309,8 +265,3 @@ def check_records(records: Integers, levels: tuple[int, ...]) -> None:
         raise BudgetError(f"records must be codes in the shape (records, {len(levels)})")
     if len(records) and ((records < 0).any() or (records >= np.array(levels)).any()):
         raise BudgetError("some records have codes outside of the declared levels")
-
-
-def _truths(levels: Sequence[int], epsilon: float, split: Split) -> list[float]:
-    shares = split_epsilon(levels, epsilon, split)
-    return [truth_of_response(k, share) for k, share in zip(levels, shares, strict=True)]

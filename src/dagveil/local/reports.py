@@ -3,19 +3,22 @@
 For (x, y, given S) let g be the unbiased image of a report: its mean, given the record, is the record's one-hot vector.
 Then U = Σ_s E[g_s (g_x − p_{x|s})(g_y − p_{y|s})ᵀ] is the pooled dependence of *true* values, its influence function is
 what stands in the brackets, and its covariance is that of the brackets over reports: docs/proofs/channel-tests.md.
+
+Columns may also count by public scores of their levels, in Fisher's question about partial correlations of *true*
+scores. A report's image h has the true score as its mean, and q the true squared deviation: covariances of columns come
+from products of h, variances from q.
 """
 
 from __future__ import annotations
 
 import csv
 import enum
-import io
 import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,9 +27,16 @@ from scipy import special
 
 from dagveil.errors import DataError
 from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.scores import EvidenceScore
+from dagveil.local.channel import Floats, Integers
 from dagveil.local.record import Undo, join
 
 LONGEST_LINE: Final = 2**20  # characters of a line, beyond which it is not read as a record
+MOST_CELLS: Final = 20_000  # cells of x, y and the given columns together, beyond which a question is not answered
+SURE_STRATA: Final = 4.0  # a stratum takes part if its share is so many standard errors above zero
+# floor for the correlation matrix of conditioning columns, which noise may leave indefinite
+SMALLEST_EIGENVALUE: Final = 1e-3
+Mean = TypeVar("Mean", float, NDArray[np.float64])
 
 
 class LineFormat(enum.Enum):
@@ -50,8 +60,7 @@ def split_lines(stream: TextIO) -> Iterator[str]:
 
 def guess_format(lines: Iterable[str]) -> tuple[LineFormat, Iterator[str]]:
     """Look at the first line that is not blank; return the format, and all lines."""
-    source = iter(lines)
-    seen = []
+    source, seen = iter(lines), list[str]()
     for line in source:
         seen.append(line)
         if line.strip():
@@ -79,14 +88,16 @@ def check_labels(form: LineFormat, labels: Mapping[str, Sequence[str]]) -> None:
     With a line feed a record would not be one line. A spreadsheet computes a text that begins like a formula, and some
     start programs; a mark before it would be another label, so that nobody could read the reports any more.
     """
+    if form is not LineFormat.CSV:
+        return
     split = [name for name, texts in labels.items() if any("\n" in text for text in (name, *texts))]
-    if split and form is LineFormat.CSV:
+    if split:
         raise DataError(
             f"{len(split)} columns have a line break in their name or labels, the first is {split[0]!r}; a record is "
             "one line, so give one JSON object per line"
         )
     computed = [name for name, texts in labels.items() if any(map(_is_formula, (name, *texts)))]
-    if computed and form is LineFormat.CSV:
+    if computed:
         raise DataError(
             f"{len(computed)} columns have a name or label that a spreadsheet would compute, the first is "
             f"{computed[0]!r}; give one JSON object per line or a .parquet file instead of CSV, or rename it in the "
@@ -103,9 +114,8 @@ class RecordWriter:
     """Writes records in the format they came in, and lets each go at once."""
 
     def __init__(self, stream: TextIO, form: LineFormat, columns: Sequence[str]) -> None:
-        self._stream = stream
-        self._form = form
-        self._columns = list(columns)
+        self._stream, self._form, self._columns = stream, form, list(columns)
+        self._row = csv.writer(stream, lineterminator="\n").writerow  # one write for each row
         if form is LineFormat.CSV:
             self._row(self._columns)
 
@@ -116,11 +126,6 @@ class RecordWriter:
         else:
             self._row([record[name] for name in self._columns])
         self._stream.flush()
-
-    def _row(self, cells: list[str]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(cells)
-        self._stream.write(text.getvalue())
 
 
 def _read_json(lines: Iterable[str], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -172,13 +177,6 @@ def _split_row(line: str) -> list[str] | None:
     return None if next(source, None) is None else row
 
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-MOST_CELLS: Final = 20_000  # cells of x, y and the given columns together, beyond which a question is not answered
-SURE_STRATA: Final = 4.0  # a stratum takes part if its share is so many standard errors above zero
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Reports:
     """Distinct reports and how often each came."""
@@ -225,21 +223,45 @@ class ReportQuestions(ABC):
     """What tests on reports have in common."""
 
     __slots__ = ()
-    reports: Reports
+    columns: tuple[str, ...]
+    reports: Reports  # what was collected
+    source: ReportQuestions | None  # evidence that the reports were drawn again from
 
     @abstractmethod
+    def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        """Return the statistic of a question, a χ² that knows the channel, and its degrees of freedom."""
+
+    def _ask(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        statistic, freedom = self._test(x, y, given)
+        if self.source is not None:
+            statistic *= share_of_redraws(self.source._ask(x, y, given)[0], freedom)
+        return statistic, freedom
+
     def test(self, questions: Questions) -> Answers:
         """Test each question."""
+        asked = zip(questions.x, questions.y, questions.given, strict=True)
+        rows = [self._ask(int(x), int(y), tuple(int(z) for z in given)) for x, y, given in asked]
+        statistic, freedom = np.array(rows).reshape(-1, 2).T
+        return Answers(statistic, freedom, special.chdtrc(freedom, statistic))
+
+    def association(self) -> Floats:
+        """Return the statistic of every pair per record, less what chance adds; chance includes the channel."""
+        found = np.zeros((len(self.columns), len(self.columns)))
+        x, y = np.tril_indices(len(self.columns), -1)
+        answers = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
+        values = (answers.statistic - answers.freedom) / self.reports.n_records
+        found[x, y] = found[y, x] = values
+        return found
 
     def strength(self, questions: Questions) -> Floats:
         """Return the statistic per record."""
         return self.test(questions).statistic / self.reports.n_records
 
-    def odds(self, questions: Questions) -> NDArray[np.float64]:
+    def odds(self, questions: Questions) -> Floats:
         """Return odds against any dependence: tests on reports are taken at their word."""
         return np.full(len(questions), -np.inf)
 
-    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
         """Return p-values as if nothing depended on anything: reports share no noise."""
         return rng.random((draws, len(questions)))
 
@@ -250,20 +272,10 @@ class ReportEvidence(ReportQuestions):
 
     columns: tuple[str, ...]
     levels: tuple[int, ...]  # levels of each column
-    reports: Reports  # what was collected
+    reports: Reports
     undo: Undo  # of the channel
-    source: ReportEvidence | None = None  # evidence that the reports were drawn again from
+    source: ReportEvidence | None = None
     _known: dict[tuple[int, int, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict, repr=False)
-
-    def association(self) -> Floats:
-        """Return the χ² of every pair per record, less what chance adds; chance includes the channel."""
-        d = len(self.columns)
-        found = np.zeros((d, d))
-        for x in range(d):
-            for y in range(x):
-                statistic, freedom = self._ask(x, y, ())
-                found[x, y] = found[y, x] = (statistic - freedom) / self.reports.n_records
-        return found
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which tables are small enough."""
@@ -278,15 +290,6 @@ class ReportEvidence(ReportQuestions):
     def redraw(self, rng: np.random.Generator) -> ReportEvidence:
         """Return evidence from reports drawn again."""
         return ReportEvidence(self.columns, self.levels, self.reports.redraw(rng), self.undo, self)
-
-    def test(self, questions: Questions) -> Answers:
-        """Test each question by a χ² whose covariance knows the channel."""
-        rows = [
-            self._ask(int(x), int(y), tuple(int(z) for z in given))
-            for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
-        ]
-        statistic, freedom = np.array(rows).reshape(-1, 2).T
-        return Answers(statistic, freedom, special.chdtrc(freedom, statistic))
 
     def penalty(self, x: int, y: int) -> float:
         """Return ln det(I + C⁻¹ Σ): what an edge has to bring, in units of the statistic, by BIC.
@@ -317,19 +320,14 @@ class ReportEvidence(ReportQuestions):
     def _ask(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
         question = (min(x, y), max(x, y), tuple(sorted(given)))
         if question not in self._known:
-            statistic, freedom = self._test(*question)
-            if self.source is not None:
-                statistic *= share_of_redraws(self.source._ask(*question)[0], freedom)
-            self._known[question] = statistic, freedom
+            self._known[question] = ReportQuestions._ask(self, *question)
         return self._known[question]
 
     def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
-        table = self.reports.table((x, y, *given), self.levels)
-        table = table.reshape(self.levels[x], self.levels[y], -1) / self.reports.n_records
-        strata = join([self.undo.inverses[z] for z in given])
-        return score_table(
-            table, self.undo.inverses[x], self.undo.inverses[y], strata, self.undo.kept, self.reports.n_records
-        )
+        table, n_records = self.reports.table((x, y, *given), self.levels), self.reports.n_records
+        shares = table.reshape(self.levels[x], self.levels[y], -1) / n_records
+        inverses, kept = self.undo.inverses, self.undo.kept
+        return score_table(shares, inverses[x], inverses[y], join([inverses[z] for z in given]), kept, n_records)
 
 
 def score_table(
@@ -369,3 +367,100 @@ def score_table(
     smallest = max(float(values.max()), float(mean @ mean) / n_records, 1e-300) * 1e-9
     seen = (values > smallest) | (along**2 > smallest)
     return float((along[seen] ** 2 / np.maximum(values[seen], smallest)).sum()), float(seen.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearReportEvidence(ReportQuestions):
+    """Linear independence of true scores, tested on reports."""
+
+    columns: tuple[str, ...]
+    reports: Reports
+    undo: Undo  # of the channel
+    scores: tuple[Floats, ...]  # public score of each level, for each column
+    source: LinearReportEvidence | None = None
+    _images: Floats = field(init=False, repr=False)
+    _squares: Floats = field(init=False, repr=False)
+    _covariance: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        codes, kept = self.reports.codes, self.undo.kept
+        weights = self.reports.counts / self.reports.n_records
+        d = len(self.columns)
+        images, squares = np.empty((len(codes), d)), np.empty((len(codes), d))
+        blind, variances = np.empty(d), np.empty(d)
+        for j, (inverse, scores) in enumerate(zip(self.undo.inverses, self.scores, strict=True)):
+            image = inverse @ scores
+            centre = _undo_mean(float(weights @ image[codes[:, j]]), float(image.mean()), kept)
+            square = inverse @ (scores - centre) ** 2
+            images[:, j] = image[codes[:, j]] - centre
+            squares[:, j] = square[codes[:, j]]
+            blind[j] = image.mean() - centre
+            variances[j] = _undo_mean(float(weights @ squares[:, j]), float(square.mean()), kept)
+        products = (images * weights[:, None]).T @ images
+        covariance = _undo_mean(products, np.outer(blind, blind), kept)
+        floor = 1e-9 + np.sqrt(np.diag(products) / self.reports.n_records)
+        np.fill_diagonal(covariance, np.maximum(variances, floor))
+        for name, value in (("_images", images), ("_squares", squares), ("_covariance", covariance)):
+            object.__setattr__(self, name, value)
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """One matrix answers every question."""
+        return np.ones(len(questions), dtype=np.bool_)
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """Only main effects are seen."""
+        return np.zeros(len(questions), dtype=np.bool_)
+
+    def redraw(self, rng: np.random.Generator) -> LinearReportEvidence:
+        """Return evidence from reports drawn again."""
+        return LinearReportEvidence(self.columns, self.reports.redraw(rng), self.undo, self.scores, self)
+
+    def penalty(self, x: int, y: int) -> float:
+        """Return ln(1 + records that would tell as much without a channel): what an edge has to bring, by BIC."""
+        products = self._images[:, x] * self._images[:, y]
+        weights = self.reports.counts / self.reports.n_records
+        variance = float(weights @ products**2) - float(weights @ products) ** 2
+        variance /= self.reports.n_records * self.undo.kept**2
+        one = float(self._covariance[x, x] * self._covariance[y, y])
+        return float(np.log1p(one / variance)) if variance > 0.0 else 0.0
+
+    def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        """Return the squared partial covariance over its variance, that of the channel included."""
+        n, kept = self.reports.n_records, self.undo.kept
+        weights = self.reports.counts / n
+        left, right = self._images[:, x], self._images[:, y]
+        influence = left * right
+        value = float(self._covariance[x, y])
+        if given:
+            others = list(given)
+            block = self._covariance[np.ix_(others, others)]
+            scale = np.sqrt(np.diag(block))
+            values, vectors = np.linalg.eigh(block / np.outer(scale, scale))
+            inverse = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T / np.outer(scale, scale)
+            u, v = inverse @ self._covariance[others, x], inverse @ self._covariance[others, y]
+            value += float(u @ block @ v - u @ self._covariance[others, y] - v @ self._covariance[others, x])
+            inner = self._images[:, others]
+            influence = (left - inner @ u) * (right - inner @ v)
+            # the square of an image is not the image of the square
+            influence += (self._squares[:, others] - inner**2) @ (u * v)
+        mean = float(weights @ influence)
+        variance = (float(weights @ influence**2) - mean**2) / (n * kept**2)
+        return (value**2 / variance if variance > 0.0 else 0.0), 1.0
+
+
+def _undo_mean(seen: Mean, blind: Mean, kept: float) -> Mean:
+    """Mean over true records from that over reports and that over all records, equally likely."""
+    return (seen - (1.0 - kept) * blind) / kept
+
+
+def report_score(evidence: ReportEvidence | LinearReportEvidence) -> EvidenceScore:
+    """Return ½ (T − penalty) of the tests on reports; T stands in for twice the gain in log-likelihood.
+
+    The penalty belongs to the pair, so graphs with one skeleton differ by statistics alone.
+    """
+    d = len(evidence.columns)
+    penalties = np.zeros((d, d))
+    for x in range(d):
+        for y in range(x):
+            penalties[x, y] = penalties[y, x] = evidence.penalty(x, y)
+    return EvidenceScore(evidence, penalties, left_behind=0.0)

@@ -11,17 +11,16 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dagveil.data.reading import read_source
 from dagveil.errors import DataError
+from dagveil.local.channel import Integers
 from dagveil.local.device import NOT_PRIVATE
 from dagveil.local.protocol import Protocol, protocol_from_json
 from dagveil.local.reports import LineFormat, check_labels
@@ -36,6 +35,8 @@ CREATE TABLE IF NOT EXISTS batches (
 );
 CREATE TABLE IF NOT EXISTS totals (batches INTEGER NOT NULL, reports INTEGER NOT NULL);
 """
+STORE_ENDINGS: Final = (".db", ".sqlite")
+DIGEST_KEY: Final = b"dagveil-protocol"  # in the metadata of a Parquet file: the digest of the protocol of its reports
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,18 +82,15 @@ class ReportStore:
                 f"{path} cannot be used as a store of reports ({error}); check the path, its rights and the disk"
             ) from None
 
-    def pack(self, batch: UUID, reports: Sequence[Sequence[int]] | NDArray[np.int64]) -> Batch:
+    def pack(self, batch: UUID, reports: Sequence[Sequence[int]] | Integers) -> Batch:
         """Pack checked codes."""
         codes = np.asarray(reports, dtype=self._type)
         return Batch(batch, len(codes), codes.tobytes())
 
     def append(self, batches: Sequence[Batch]) -> list[bool]:
-        """Store batches in one transaction; durable when this returns.
+        """Store batches in one transaction, durable when this returns; tell of each whether it is stored now.
 
-        Returns
-        -------
-        - `list of bool`: for each batch, whether it is stored now. A batch that is stored already counts as stored, and
-          is not stored again; false means that its id belongs to a batch with other reports.
+        A batch that is stored already counts as stored; false means that its id belongs to a batch with other reports.
         """
         run = self._connection.execute
         kept = []
@@ -124,7 +122,7 @@ class ReportStore:
         """Count what is stored."""
         return Totals(*self._connection.execute("SELECT batches, reports FROM totals").fetchone())
 
-    def read(self) -> Iterator[tuple[UUID, NDArray[np.int64]]]:
+    def read(self) -> Iterator[tuple[UUID, Integers]]:
         """Go through the batches; codes in the shape (reports, columns)."""
         width = len(self.protocol.columns)
         levels = np.array(self.protocol.levels)
@@ -137,7 +135,7 @@ class ReportStore:
         except (sqlite3.Error, ValueError):
             raise DataError("the store holds what no collector wrote: it is damaged; use a backup") from None
 
-    def codes(self) -> NDArray[np.int64]:
+    def codes(self) -> Integers:
         """Return all reports, in the shape (reports, columns)."""
         return np.concatenate([np.empty((0, len(self.protocol.columns)), np.int64), *(c for _, c in self.read())])
 
@@ -148,9 +146,7 @@ class ReportStore:
     def __enter__(self) -> ReportStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
@@ -180,12 +176,6 @@ def _settle(connection: sqlite3.Connection, protocol: Protocol | None, path: str
     return kept
 
 
-Integers = NDArray[np.int64]
-
-STORE_ENDINGS: Final = (".db", ".sqlite")
-DIGEST_KEY: Final = b"dagveil-protocol"  # in the metadata of a Parquet file: the digest of the protocol of its reports
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Collected:
     """Reports as codes, and whether their noise was secret."""
@@ -198,9 +188,7 @@ class LabelReader:
     """Turns labels into codes: exactly those of the protocol, since a report has no other."""
 
     def __init__(self, protocol: Protocol) -> None:
-        self._codes = {
-            column.name: {label: code for code, label in enumerate(column.labels)} for column in protocol.columns
-        }
+        self._codes = {one.name: {label: code for code, label in enumerate(one.labels)} for one in protocol.columns}
 
     def read(self, report: Mapping[str, Any], place: int) -> list[int]:
         """Return the codes of a report; `place` is its number, for messages."""
@@ -228,13 +216,12 @@ def read_reports(source: str | Path | pa.Table, protocol: Protocol) -> Collected
             if store.protocol.digest() != protocol.digest():
                 raise DataError(f"{source} holds reports of another protocol; give the one they were made with")
             return Collected(store.codes(), private=True)
-    names = list(protocol.names)
     table = read_source(source)
     stated = (table.schema.metadata or {}).get(DIGEST_KEY)
     if stated is not None and stated != protocol.digest().encode():
         raise DataError("these reports were made with another protocol; give the one they were made with")
     private = NOT_PRIVATE not in table.column_names
-    table = read_source(table, names)
+    table = read_source(table, list(protocol.names))
     codes = [_find_codes(table.column(column.name), column.name, column.labels) for column in protocol.columns]
     return Collected(np.stack(codes, axis=1), private)
 

@@ -34,23 +34,19 @@ RANK_STATISTICS = ("kendall", "spearman")
 VOTES = {"reconciled-g": PartTest.G, "reconciled-chi-square": PartTest.CHI_SQUARE}
 MEDIANS = {"median-g": PartTest.G, "median-chi-square": PartTest.CHI_SQUARE}
 EXACT_DISTANCE = "exact-distance"
+# statistics that an interactive method may be given by name
 ASKABLE = (*STATISTIC_NAMES, *VOTES, *MEDIANS, EXACT_DISTANCE)
-"""Statistics that an interactive method may be given by name."""
-
+# a median p-value of the parts below 1 − this speaks for dependence: independent parts have medians around ½
 MEDIAN_THRESHOLD = 0.75
-"""A median p-value of the parts below 1 − this speaks for dependence: independent parts have medians around ½."""
-
 PARTS = 41  # parts of a reconciled test; each must be large enough for a test of its own
+# share of the budget for the one-way tables, from which ties and the number of rows are read
 MARGIN_SHARE = Fraction(1, 20)
-"""Share of the budget for the one-way tables, from which ties and the number of rows are read."""
 
 
+# a setting between 0 and 1, such as the level of a test. Bounds of settings are checked before anything is spent.
 Level = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
-"""A setting between 0 and 1, such as the level of a test. Bounds of settings are checked before anything is spent."""
-
+# a share of the budget, in steps of about a thousandth; the rest is for something else
 Part = Annotated[float, msgspec.Meta(ge=0.001, le=0.999)]
-"""A share of the budget, in steps of about a thousandth; the rest is for something else."""
-
 Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1.0)]  # a share of the records, in steps of about a thousandth
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]  # a setting above 0
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]  # a setting of at least 0
@@ -166,12 +162,10 @@ class ThresholdedQuestions:
         deviation = released[0].count_variance ** 0.5
         totals = [float(table.counts.sum()) for table in released]
         if not self.rows:
-            weights = [1.0 / table.counts.size for table in released]
-            self.rows = max(1.0, float(np.average(totals, weights=weights)))
+            self.rows = max(1.0, float(np.average(totals, weights=[1.0 / table.counts.size for table in released])))
         for (name,), table in zip(names, released, strict=True):
             shares = np.maximum(table.counts, deviation)
-            shares = shares / shares.sum()
-            self._evenness[name] = float(1.0 - (shares**3).sum())
+            self._evenness[name] = float(1.0 - ((shares / shares.sum()) ** 3).sum())
         cells = sum(table.counts.size for table in released)
         why = "ties in the columns and the number of rows set the thresholds of the questions"
         self.plan.append(Stage("one-way tables", len(names), cells, float(MARGIN_SHARE), deviation, why))
@@ -221,9 +215,14 @@ def asking_filter(budget: Budget, statistic: str, questions: int, event: PureEve
     return ApproximateZcdpFilter(budget) if statistic in MEDIANS else filter_for(budget, questions, event)
 
 
+def plain_numbers(schema: Schema) -> tuple[str, ...]:
+    """Return the numeric columns without bins."""
+    return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
+
+
 def check_countable(schema: Schema) -> None:
     """Refuse tables that a method on counts cannot take."""
-    numeric = [name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None]
+    numeric = plain_numbers(schema)
     if numeric:
         raise MethodError(
             f"this method counts levels, but {', '.join(numeric)} {'is' if len(numeric) == 1 else 'are'} numeric "

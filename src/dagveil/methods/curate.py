@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from statistics import median
 
 import numpy as np
@@ -21,6 +22,8 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace, Filter, PureFilter
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Traversal, prune
+
+Pair = tuple[float, float]
 
 
 class CurateSettings(asking.AskingSettings, frozen=True, kw_only=True):
@@ -41,9 +44,7 @@ class CurateSettings(asking.AskingSettings, frozen=True, kw_only=True):
     hopeless: asking.Positive = 20.0
 
 
-def error_surrogate(
-    epsilons: NDArray[np.float64], distance: float, margins: tuple[float, float], band: tuple[float, float]
-) -> float:
+def error_surrogate(epsilons: NDArray[np.float64], distance: float, margins: Pair, band: Pair) -> float:
     """Return objective (2): Π q⁽¹⁾ + 1 − Π (1 − q⁽²⁾) over the orders that are left."""
     kept = band[0] / 2.0 + 0.5 * np.exp(-margins[0] * epsilons * distance)
     lost = band[1] / 2.0 + 0.5 * np.exp(-margins[1] * epsilons * distance)
@@ -51,12 +52,7 @@ def error_surrogate(
 
 
 def allocate(
-    amounts: Sequence[float],
-    total: float,
-    linear: Sequence[float],
-    distance: float,
-    margins: tuple[float, float],
-    band: tuple[float, float],
+    amounts: Sequence[float], total: float, linear: Sequence[float], distance: float, margins: Pair, band: Pair
 ) -> NDArray[np.float64]:
     """Solve OPT: non-increasing epsilons of the orders that minimise the error under Σ (a ε² + b ε) ≤ total."""
     a, b = np.array(amounts, dtype=np.float64), np.array(linear, dtype=np.float64)
@@ -71,16 +67,12 @@ def allocate(
     def spare(x: NDArray[np.float64]) -> float:
         return float(1.0 - ((a * x * unit + b) * np.abs(x) * unit).sum() / total)
 
-    found = minimize(
-        lambda x: error_surrogate(x * unit, distance, margins, band),
-        start / unit,
-        method="SLSQP",
-        bounds=[(0.0, None)] * len(a),
-        constraints=[
-            {"type": "ineq", "fun": spare},
-            *({"type": "ineq", "fun": (lambda x, k=k: x[k] - x[k + 1])} for k in range(len(a) - 1)),
-        ],
-    ).x
+    def error(x: NDArray[np.float64]) -> float:
+        return error_surrogate(x * unit, distance, margins, band)
+
+    falling = [{"type": "ineq", "fun": (lambda x, k=k: x[k] - x[k + 1])} for k in range(len(a) - 1)]
+    limits, bounds = [{"type": "ineq", "fun": spare}, *falling], [(0.0, None)] * len(a)
+    found = minimize(error, start / unit, method="SLSQP", bounds=bounds, constraints=limits).x
     found = np.minimum.accumulate(np.maximum(found, 0.0))
     while spare(found) < 0.0:  # the solver keeps its constraints only up to a tolerance
         found *= 1.0 - 1e-6
@@ -89,9 +81,8 @@ def allocate(
 
 def accounting(budget: Budget, schema: Schema, settings: CurateSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter for the questions of all orders."""
-    return asking.asking_filter(
-        budget, settings.statistic, asking.count_pairs(schema.columns, knowledge) * (1 + settings.largest_order)
-    )
+    questions = asking.count_pairs(schema.columns, knowledge) * (1 + settings.largest_order)
+    return asking.asking_filter(budget, settings.statistic, questions)
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progress: Progress) -> asking.Asked:
@@ -100,8 +91,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     session = asking.ThresholdedQuestions(
         curator, settings.statistic, settings.level, settings.largest_order, asking.Needs.NOISY_VALUE
     )
-    pairs = [(x, y) for i, x in enumerate(columns) for y in columns[i + 1 :]]
-    distance = median(session.threshold((x, y, ())) for x, y in pairs)
+    distance = median(session.threshold((x, y, ())) for x, y in combinations(columns, 2))
     pure = isinstance(curator.accounting, PureFilter)
     low, high = 1.0 - settings.margins[0], 1.0 + settings.margins[1]
     planned: list[tuple[int, Fraction]] = []
@@ -114,9 +104,8 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
         orders = range(order, settings.largest_order + 1)
         asked = [edges * max(1, math.comb(settings.neighbours, j)) for j in orders]
         if order:  # the graph is known by now: count what this order can ask
-            asked[0] = sum(
-                len(graph.sets(x, y, order, Traversal.ONCE)) for x, y in graph.open_pairs(order, Traversal.ONCE)
-            )
+            open_pairs = graph.open_pairs(order, Traversal.ONCE)
+            asked[0] = sum(len(graph.sets(x, y, order, Traversal.ONCE)) for x, y in open_pairs)
         left = float(curator.accounting.remaining) * (1.0 - 1e-9)
         squares, linear = ([0.0] * len(asked), asked) if pure else ([t / 2.0 for t in asked], [0.0] * len(asked))
         found = allocate(squares, left, linear, distance, settings.margins, settings.band)
@@ -140,19 +129,14 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     sweep = prune(
         columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order, progress=progress
     )
-    asked = session.conclude(columns, sweep, knowledge, *_describe_orders(curator, planned, sweep.asked))
-    return replace(asked, findings=(*asked.findings, *declined))
-
-
-def _describe_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], asked: Sequence[int]) -> list[Stage]:
-    """Say what each order asked, and what that cost."""
     stages = []
-    for order, ((most, epsilon), questions) in enumerate(zip(planned, asked, strict=False)):
-        price = curator.accounting.cost(DiscreteLaplace("question", 1, epsilon))
-        share = float(questions * price / curator.accounting.total)
-        why = f"epsilon {float(epsilon):.3g} for each question; there was room for {most}"
-        stages.append(Stage(f"order {order}", questions, questions, share, 2**0.5 / float(epsilon), why))
-    return stages
+    for order, ((most, price), questions) in enumerate(zip(planned, sweep.asked, strict=False)):
+        cost = curator.accounting.cost(DiscreteLaplace("question", 1, price))
+        share = float(questions * cost / curator.accounting.total)
+        why = f"epsilon {float(price):.3g} for each question; there was room for {most}"
+        stages.append(Stage(f"order {order}", questions, questions, share, 2**0.5 / float(price), why))
+    asked = session.conclude(columns, sweep, knowledge, *stages)
+    return replace(asked, findings=(*asked.findings, *declined))
 
 
 METHOD = method.Method(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
 from typing import Annotated
 
 import msgspec
@@ -19,7 +18,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice, Filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Pruning, Sweep
+from dagveil.search.constraint.pc import Pruning, Sweep, Traversal
 
 
 class EmPcSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +66,8 @@ def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress
         amount = left * Fraction(999, 1000) / len(nodes)
         epsilon = epsilon_for(curator.accounting, amount * number_share, ExponentialChoice)
         why = f"{len(nodes)} nodes, epsilon {float(epsilon):.3g} for how many neighbours go and as much for which"
-        stages.append(
-            Stage(f"order {order}", len(nodes), len(nodes), session.share * share / whole, 2.0 / float(epsilon), why)
-        )
+        part = session.share * share / whole
+        stages.append(Stage(f"order {order}", len(nodes), len(nodes), part, 2.0 / float(epsilon), why))
         for place, x in enumerate(nodes):
             progress(f"order {order}", place, len(nodes))
             if len(graph.neighbours(x)) <= order or not graph.removable(x):
@@ -94,11 +92,10 @@ def _treat_node(
 ) -> int:
     """Drop neighbours of x; returns the number of questions that were scored."""
     options: dict[str, list[tuple[Question, float]]] = {}
-    others = graph.neighbours(x)
     for y in graph.removable(x):
-        questions: list[Question] = [(x, y, given) for given in combinations([z for z in others if z != y], order)]
-        options[y] = [(question, session.threshold(question)) for question in questions]
-    options = {y: asked for y, asked in options.items() if asked}
+        questions: list[Question] = [(x, y, given) for given in graph.sets(x, y, order, Traversal.PUBLISHED)]
+        if questions:
+            options[y] = [(question, session.threshold(question)) for question in questions]
     if not options:
         return 0
     scored = sum(map(len, options.values()))

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 
-from dagveil.curator import Curator
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods import method
 from dagveil.methods.measure import measure_jointly
-from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Measured, Method, NoSettings, SharpCase, check_counts
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Filter, PureFilter
-from dagveil.progress import Progress
 
 MOST_CELLS = 2**22  # cells of the joint table beyond which the method refuses: its evidence would take gigabytes
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse a domain that does not fit, with its size."""
-    check_counts(schema, knowledge)
+    method.check_counts(schema, knowledge)
     cells = math.prod(column.n_levels for column in schema.columns.values())
     if cells > MOST_CELLS:
         raise MethodError(
@@ -28,25 +24,15 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(budget: Budget, schema: Schema, settings: NoSettings, knowledge: Knowledge) -> Filter:
-    """One release of Laplace noise is cheapest by plain addition."""
-    return PureFilter(budget)
-
-
-def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
-    """Release the joint table."""
-    return measure_jointly(curator, progress)
-
-
-METHOD = Method(
+METHOD = method.Method(
     name="lap-mech",
     title="Laplace noise on the table of all columns",
-    paper=XU_2017,
-    data=COUNTED + "; small domains",
+    paper=method.XU_2017,
+    data=method.COUNTED + "; small domains",
     cost="one release",
-    settings=NoSettings,
-    accounting=accounting,
+    settings=method.NoSettings,
+    accounting=method.account_plainly,  # the cheapest for one release of Laplace noise
     check=check,
-    release=release,
-    sharp=(SharpCase(TWO_COLUMNS),),
+    release=measure_jointly,
+    sharp=(method.SharpCase(method.TWO_COLUMNS),),
 )

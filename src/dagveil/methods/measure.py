@@ -21,20 +21,33 @@ from dagveil.evidence.mixed import FeatureEvidence, MixedEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import plain_numbers
 from dagveil.methods.measure_mixed import is_mixed, measure_mixed, trends_pay
 from dagveil.methods.measure_moments import release_moments, scale_columns
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, Plan, measure_tables, warn_of_noise
 from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget, Relation, mu_squared_of
 from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
-from dagveil.privacy.release import NoisyCounts, Release
+from dagveil.privacy.release import NoisyCounts
 from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 from dagveil.search.settings import SearchRule
 from dagveil.statistics.contingency import counts_sensitivity, interactions_squared_sensitivity
 
-LEVELS_SHARE = Fraction(1, 20)
-"""Share of the budget for the one-way tables that centre and scale columns with levels."""
+LEVELS_SHARE = Fraction(1, 20)  # share of the budget for the one-way tables that centre and scale columns with levels
+ROWS_SHARE = Fraction(1, 100)  # share of the budget that estimates the number of rows when the schema declares none
+# search constants for tables of counts; sets of three and more enter with their main effects
+TABLE_SEARCH = SkeletonSettings(largest_order=4, removal_order=RemovalOrder.WEAKEST_EDGE)
+# the same between rounds, where an edge that is cut is not measured again: so fewer are cut
+ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001, largest_order=2)
+# search constants for numeric columns: their marginal tests have one degree of freedom and more power
+MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
+# search constants for features of numeric columns, beside levels or not
+FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
+# the same for ordered levels under heavy noise: columns with few steps leave more behind than numbers do
+TREND_SEARCH = replace(FEATURE_SEARCH, conditional_level=0.001)
+MOST_COLUMNS_AT_FULL_LEVEL = 40  # beyond this width the levels of the search fall in proportion to the columns
+MOST_JOINT_CELLS = 2**14  # cells of the table of all columns up to which one release of it is considered
 
 
 def release_levels(curator: Curator, share: Fraction) -> tuple[NoisyCounts, ...]:
@@ -56,34 +69,9 @@ def scale_levels(column: LevelColumn, shares: NDArray[np.float64]) -> tuple[floa
     return center, math.sqrt(float(shares @ (numbers - center) ** 2)) or 1.0
 
 
-ROWS_SHARE = Fraction(1, 100)
-"""Share of the budget that estimates the number of rows when the schema declares none."""
-
-TABLE_SEARCH = SkeletonSettings(largest_order=4, removal_order=RemovalOrder.WEAKEST_EDGE)
-"""Search constants for tables of counts; sets of three and more enter with their main effects."""
-
-ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001, largest_order=2)
-"""The same between rounds, where an edge that is cut is not measured again: so fewer are cut."""
-
-MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
-"""Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
-
-FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
-"""Search constants for features of numeric columns, beside levels or not."""
-
-TREND_SEARCH = replace(FEATURE_SEARCH, conditional_level=0.001)
-"""The same for ordered levels under heavy noise: columns with few steps leave more behind than numbers do."""
-
-MOST_COLUMNS_AT_FULL_LEVEL = 40
-"""Beyond this width the levels of the search fall in proportion to the columns."""
-
-MOST_JOINT_CELLS = 2**14
-"""Cells of the table of all columns up to which one release of it is considered."""
-
-
 def is_numeric(schema: Schema) -> bool:
     """Tell whether the table is measured by moments: numeric columns only, none with declared bins."""
-    return all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())
+    return len(plain_numbers(schema)) == len(schema.columns)
 
 
 def search_defaults(tests: Independence, schema: Schema | None = None) -> SkeletonSettings:
@@ -106,11 +94,8 @@ def search_constants(tests: Independence) -> SkeletonSettings:
 def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:
     """Lower the levels for so many columns: pairs grow faster than columns, false edges per column should not."""
     share = min(1.0, MOST_COLUMNS_AT_FULL_LEVEL / max(columns, 1))
-    return replace(
-        constants,
-        marginal_level=constants.marginal_level * share,
-        conditional_level=constants.conditional_level * share,
-    )
+    marginal, conditional = constants.marginal_level * share, constants.conditional_level * share
+    return replace(constants, marginal_level=marginal, conditional_level=conditional)
 
 
 class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,11 +108,7 @@ class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def releases_mixed(
-    method: str,
-    settings: object,
-    schema: Schema,
-    budget: Budget | None = None,
-    knowledge: Knowledge = NO_KNOWLEDGE,
+    method: str, settings: object, schema: Schema, budget: Budget | None = None, knowledge: Knowledge = NO_KNOWLEDGE
 ) -> bool:
     """Tell whether a method puts all columns into one matrix: `measure` does, unless its plan counts columns.
 
@@ -141,12 +122,7 @@ def releases_mixed(
 
 
 def accounting(
-    budget: Budget,
-    schema: Schema,
-    settings: MeasureSettings,
-    knowledge: Knowledge,
-    *,
-    counted: bool = False,
+    budget: Budget, schema: Schema, settings: MeasureSettings, knowledge: Knowledge, *, counted: bool = False
 ) -> Filter:
     """Choose the filter, and with it the plan: plain addition for one joint table, Gaussian accounting for the rest.
 
@@ -188,11 +164,8 @@ def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse, before anything is reserved, what no run could do."""
     if len(schema.columns) < 2:
         raise MethodError(f"the schema has {len(schema.columns)} column; a causal graph needs at least 2")
-    endless = [
-        name
-        for name, column in schema.columns.items()
-        if isinstance(column, Numeric) and not math.isfinite(column.bounds[1] - column.bounds[0])
-    ]
+    numbers = {name: one.bounds for name, one in schema.columns.items() if isinstance(one, Numeric)}
+    endless = [name for name, (lower, upper) in numbers.items() if not math.isfinite(upper - lower)]
     if endless:
         raise MethodError(
             f"the bounds of {', '.join(endless)} are too far apart to compute with; declare closer ones, or let "
@@ -201,31 +174,27 @@ def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
     knowledge.check(schema.columns)
 
 
-def release_rows(curator: Curator) -> tuple[int, list[Release], list[Stage]]:
-    """Return the number of rows: the exact one where it is public, or the nominal one, or else a private estimate."""
+def release_rows(curator: Curator) -> tuple[int, Fraction, Measured]:
+    """Return the number of rows, the share of the budget that is left, and what was released.
+
+    The number is the exact one where it is public, or the nominal one, or else a private estimate.
+    """
     nominal = curator.schema.nominal_rows
     public = curator.relation is Relation.REPLACE_ONE
     if nominal is not None and not public:
-        return nominal, [], []
+        return nominal, Fraction(1), Measured()
     released = curator.count_rows(ROWS_SHARE)
     if public:
-        return max(1, released.values[0]), [], []
-    stage = Stage(
-        "number of rows",
-        1,
-        1,
-        float(ROWS_SHARE),
-        released.count_variance**0.5,
-        "the schema declares no nominal number of rows, so a small share estimated it",
-    )
-    return max(1, round(float(released.counts))), [released], [stage]
+        return max(1, released.values[0]), Fraction(1), Measured()
+    why = "the schema declares no nominal number of rows, so a small share estimated it"
+    stage = Stage("number of rows", 1, 1, float(ROWS_SHARE), released.count_variance**0.5, why)
+    return max(1, round(float(released.counts))), 1 - ROWS_SHARE, Measured((released,), (stage,))
 
 
-def measure_jointly(curator: Curator, progress: Progress) -> Measured:
+def measure_jointly(curator: Curator, knowledge: Knowledge, settings: object, progress: Progress) -> Measured:
     """Release the table of all columns with Laplace noise."""
     progress("measuring the joint table", 0, 1)
-    columns = tuple(curator.schema.columns)
-    released = curator.count_tables([columns], Fraction(1), "joint table")
+    released = curator.count_tables([tuple(curator.schema.columns)], Fraction(1), "joint table")
     progress("measuring the joint table", 1, 1)
     why = "one record stands in one cell, and every question is a sum of cells: less noise than pair tables would have"
     table = released[0]
@@ -237,33 +206,26 @@ def measure_jointly(curator: Curator, progress: Progress) -> Measured:
 
 
 def measure(
-    curator: Curator, knowledge: Knowledge, progress: Progress, plan: Plan = Plan.AUTO, *, counted: bool = False
+    curator: Curator, knowledge: Knowledge, settings: object, progress: Progress, *, counted: bool = False
 ) -> Measured:
-    """Release the evidence for one table.
+    """Release the evidence for one table; whether it is the joint table, the filter that `accounting` chose says.
 
     - `knowledge`: pairs that it excludes are never asked about, if tables of counts are released.
-    - `plan`: any but auto counts all columns, numbers in their bins.
+    - `settings`: any plan but auto counts all columns, numbers in their bins; settings of other methods have no plan.
     - `counted`: whether that is done in any case.
     """
     schema = curator.schema
     if isinstance(curator.accounting, PureFilter):
-        return measure_jointly(curator, progress)
+        return measure_jointly(curator, knowledge, settings, progress)
+    plan = settings.plan if isinstance(settings, MeasureSettings) else Plan.AUTO
     price = float(curator.accounting.total)
     mixed = plan is Plan.AUTO and not counted and (is_mixed(schema) or trends_pay(schema, price, knowledge))
     if not is_numeric(schema) and not mixed:
         return measure_tables(curator, knowledge, ROUND_SEARCH, progress, plan)
-    rows, releases, stages = release_rows(curator)
-    share = 1 - (ROWS_SHARE if stages else Fraction(0))
+    rows, share, rows_counted = release_rows(curator)
     if mixed:
-        measured = measure_mixed(curator, rows, share, progress)
-    else:
-        measured = release_moments(curator, rows, scale_columns(curator, share, progress), progress)
-    return Measured((*releases, *measured.releases), (*stages, *measured.plan), measured.findings)
-
-
-def release(curator: Curator, knowledge: Knowledge, settings: MeasureSettings, progress: Progress) -> Measured:
-    """Release what `measure` does; whether it is the joint table, the filter that `accounting` chose says."""
-    return measure(curator, knowledge, progress, settings.plan)
+        return rows_counted + measure_mixed(curator, rows, share, progress)
+    return rows_counted + release_moments(curator, rows, scale_columns(curator, share, progress), progress)
 
 
 METHOD = Method(
@@ -276,6 +238,6 @@ METHOD = Method(
     search=SearchRule.AUTO,
     accounting=accounting,
     check=check_measurable,
-    release=release,
+    release=measure,
     sharp=(SharpCase(TWO_COLUMNS), SharpCase(TWO_NUMBERS)),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Annotated
 
 import msgspec
@@ -22,31 +21,22 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_moments
-from dagveil.methods.asking import Positive
-from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, release_rows
+from dagveil.methods.asking import Positive, plain_numbers
+from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase, account_gaussian
 from dagveil.progress import Progress
 
 Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]
 
-REACH = 2.0
-"""Spreads on each side of the centre within which values are told apart, inside the bounds."""
-
+REACH = 2.0  # spreads on each side of the centre within which values are told apart, inside the bounds
+# two features per column pay while the variance of the noise is below this multiple of what sampling makes
 QUIET_PAIR = 1.25
-"""Two features per column pay while the variance of the noise is below this multiple of what sampling makes."""
-
-QUIET_TRIPLE = 0.1
-"""The same for three."""
-
+QUIET_TRIPLE = 0.1  # the same for three
+# squared radius of the ball, per feature, where noise is the main concern; features have mean square 1 or so
 NARROWEST_PER_FEATURE = 0.75
-"""Squared radius of the ball, per feature, where noise is the main concern; features have mean square 1 or so."""
-
-WIDEST_PER_FEATURE = 2.0
-"""Squared radius per feature beyond which shrinking does little harm."""
-
+WIDEST_PER_FEATURE = 2.0  # squared radius per feature beyond which shrinking does little harm
+# squared constant in front of each row, as a share of the squared radius: it holds number of rows and means
 CONSTANT_SHARE = 0.1
-"""Squared constant in front of each row, as a share of the squared radius: it holds number of rows and means."""
-
 LINEAR = (
     "Noise would have drowned nonlinear features here, so the columns themselves were measured, as `measure` does. A "
     "larger epsilon, more rows or fewer columns would allow features; degree=2 insists on them."
@@ -73,43 +63,33 @@ class MeasureFeaturesSettings(msgspec.Struct, frozen=True, kw_only=True):
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse tables with columns that are not numeric."""
     check_measurable(schema, knowledge)
-    if not is_numeric(schema):
-        other = next(
-            name
-            for name, column in schema.columns.items()
-            if not isinstance(column, Numeric) or column.bins is not None
-        )
+    plain = plain_numbers(schema)
+    others = [name for name in schema.columns if name not in plain]
+    if others:
         raise MethodError(
-            f"measure-features needs numeric columns without bins, and {other!r} is none; choose `measure`, "
+            f"measure-features needs numeric columns without bins, and {others[0]!r} is none; choose `measure`, "
             "which takes any columns, or leave the others out"
         )
 
 
 def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSettings, progress: Progress) -> Measured:
     """Release the second moments of the features of all columns."""
-    rows, releases, plan = release_rows(curator)
-    scaled = measure_moments.scale_columns(curator, 1 - (ROWS_SHARE if plan else Fraction(0)), progress)
+    rows, share, counted = release_rows(curator)
+    scaled = measure_moments.scale_columns(curator, share, progress)
     columns = tuple(curator.schema.columns)
     mu_squared = float(scaled.left * curator.accounting.total)
     degree = settings.degree or choose_degree(len(columns), rows, mu_squared)
     if settings.degree is None and degree == 1:
-        measured = measure_moments.release_moments(curator, rows, scaled, progress)
-        return Measured((*releases, *measured.releases), (*plan, *measured.plan), (*measured.findings, LINEAR))
+        moments = measure_moments.release_moments(curator, rows, scaled, progress)
+        return counted + moments + Measured(findings=(LINEAR,))
     features = plan_features(curator.schema, scaled.centers, scaled.spreads, degree, settings, rows, mu_squared)
     progress("measuring features", 0, 1)
     released = curator.outer_products(features, scaled.left, "moments of features")
     progress("measuring features", 1, 1)
     why = f"one matrix of {degree} features per column answers every question"
     stage = Stage("moments of features", 1, len(released.values), float(scaled.left), released.deviation, why)
-    return Measured(
-        (*releases, *scaled.releases, released),
-        (*plan, *scaled.plan, stage),
-        (
-            *scaled.findings,
-            *describe_features(features, settings),
-            *measure_moments.warn_of_moment_noise(released.deviation, rows),
-        ),
-    )
+    findings = describe_features(features, settings) + measure_moments.warn_of_moment_noise(released.deviation, rows)
+    return counted + scaled.measured + Measured((released,), (stage,), tuple(findings))
 
 
 def plan_features(
@@ -121,22 +101,22 @@ def plan_features(
     rows: int,
     mu_squared: float,
 ) -> FeaturePlan:
-    """Return how rows become features, from public facts alone.
-
-    - `centers`, `spreads`: public, by column.
-    - `degree`: features per column.
-    - `rows`, `mu_squared`: as in `choose_degree`.
-    """
+    """Return how rows become features, from public facts alone; `mu_squared` is what moments may cost."""
     columns = tuple(schema.columns)
-    # beyond this nothing is shrunk
-    per_feature = (
-        min(settings.radius, degree + 2.0)
-        if settings.radius
-        else choose_radius(len(columns) * degree, rows, mu_squared)
-    )
+    if settings.radius:
+        per_feature = min(settings.radius, degree + 2.0)  # beyond this nothing is shrunk
+    else:
+        per_feature = choose_radius(len(columns) * degree, rows, mu_squared)
     radius_squared = per_feature * len(columns) * degree
     constant = math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared))
-    intervals = [_interval(schema, name, centers[name], settings.reach * spreads[name]) for name in columns]
+    # where values are told apart: around the centre, inside the bounds
+    intervals = []
+    for name, column in schema.columns.items():
+        if not isinstance(column, Numeric):
+            raise MethodError(f"column {name!r} is not numeric; choose `measure`")
+        half = settings.reach * spreads[name]
+        lower, upper = max(column.bounds[0], centers[name] - half), min(column.bounds[1], centers[name] + half)
+        intervals.append((lower, upper) if lower < upper else column.bounds)
     return FeaturePlan(
         columns=columns,
         centers=tuple((lower + upper) / 2.0 for lower, upper in intervals),
@@ -150,38 +130,20 @@ def plan_features(
 
 
 def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
-    """Return the number of features per column, from public facts alone.
-
-    - `rows`: nominal or estimated number of rows.
-    - `mu_squared`: what the moments may cost.
-    """
+    """Return the number of features per column, from public facts alone; `mu_squared` is what moments may cost."""
 
     def noise(degree: int) -> float:
         """Variance of the noise in a moment, if the ball holds a typical row, per row."""
         deviation = (1.0 + CONSTANT_SHARE) * columns * degree / math.sqrt(2.0 * mu_squared)
         return deviation**2 / rows
 
-    if noise(3) <= QUIET_TRIPLE:
-        return 3
-    return 2 if noise(2) <= QUIET_PAIR else 1
+    return 3 if noise(3) <= QUIET_TRIPLE else 2 if noise(2) <= QUIET_PAIR else 1
 
 
 def choose_radius(features: int, rows: int, mu_squared: float) -> float:
-    """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits.
-
-    - `rows`, `mu_squared`: as in `choose_degree`.
-    """
+    """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits."""
     quiet = measure_moments.QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
     return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)
-
-
-def _interval(schema: Schema, name: str, center: float, half: float) -> tuple[float, float]:
-    """Return where values of a column are told apart: around its centre, inside its bounds."""
-    column = schema.columns[name]
-    if not isinstance(column, Numeric):
-        raise MethodError(f"column {name!r} is not numeric; choose `measure`")
-    lower, upper = max(column.bounds[0], center - half), min(column.bounds[1], center + half)
-    return (lower, upper) if lower < upper else column.bounds
 
 
 def describe_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[str]:

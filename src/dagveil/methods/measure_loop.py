@@ -39,21 +39,14 @@ from dagveil.statistics.contingency import interactions_squared_sensitivity
 
 Pair = tuple[str, str]
 
-SCREEN = 0.2
-"""Pairs with a marginal p-value below this are worth measuring again."""
+SCREEN = 0.2  # pairs with a marginal p-value below this are worth measuring again
 
 
-LAST_SHARE = Fraction(45, 100)
-"""Share of what the margins leave for the last round."""
-
-CHOICE_SHARE = Fraction(45, 100)
-"""Share of what the loop spends on choices; the rest measures what was chosen."""
-
-ROUNDS = 5
-"""Rounds of the loop: the first spans a forest, the others follow the model."""
-
+LAST_SHARE = Fraction(45, 100)  # share of what the margins leave for the last round
+CHOICE_SHARE = Fraction(45, 100)  # share of what the loop spends on choices; the rest measures what was chosen
+ROUNDS = 5  # rounds of the loop: the first spans a forest, the others follow the model
+# three-way interactions are measured if their noise, as a share of the rows, is at most this
 QUIET_INTERACTIONS = 0.004
-"""Three-way interactions are measured if their noise, as a share of the rows, is at most this."""
 
 
 class Rounds:
@@ -112,10 +105,7 @@ class Rounds:
 def promising_triples(
     evidence: PairEvidence, first_order: Skeleton, settings: SkeletonSettings, knowledge: Knowledge
 ) -> tuple[Questions, list[tuple[str, ...]]]:
-    """Return the order-2 questions worth asking jointly, and the three-way tables that they need.
-
-    Triples with a pair that knowledge excludes are left out.
-    """
+    """Return the order-2 questions worth asking jointly, and the three-way tables that they need, if knowledge lets."""
     names = evidence.columns
     found = []
     triples: set[tuple[int, ...]] = set()
@@ -142,13 +132,9 @@ def worthwhile_pairs(evidence: PairEvidence) -> list[Pair]:
 
 
 def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int) -> list[str]:
-    """Choose and measure pairs, and then what decides separations and arrows.
+    """Choose and measure pairs that knowledge leaves open, and then what decides separations and arrows: findings.
 
-    - `rounds`: with the margins measured.
-    - `pairs`: those that knowledge leaves open.
-    - `picks`: pairs to choose at most.
-
-    Returns findings.
+    The margins are measured already; no more pairs are chosen than `picks`.
     """
     choices = rounds.curator.open_pairs(pairs)
     loop = share * (1 - LAST_SHARE)
@@ -156,8 +142,7 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
     first = min(picks, len({name for pair in pairs for name in pair}) - 1)  # a tree that spans all columns
     paid = 0  # choices that a round was paid for: it may find fewer pairs that close no circle
     for number in range(ROUNDS):
-        count = first if number == 0 else math.ceil((picks - first) / (ROUNDS - 1))
-        count = min(count, picks - paid)
+        count = min(first if number == 0 else math.ceil((picks - first) / (ROUNDS - 1)), picks - paid)
         known = set(measured)
         left = [pair for pair in pairs if pair not in known]
         if count < 1 or not left:
@@ -171,12 +156,11 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
             chosen, part * (1 - CHOICE_SHARE), "chosen pairs", "they hold more than a model of those before"
         )
         measured += chosen
-    findings = [
+    told = (
         f"{len(measured)} of {len(pairs)} pairs were chosen privately and measured; the others are not joined: they "
         "seemed independent, or explained by those that were."
-    ]
-    findings.append(_spend_last(rounds, pairs, measured, share - loop))
-    return findings
+    )
+    return [told, _spend_last(rounds, pairs, measured, share - loop)]
 
 
 def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> list[Expectation]:
@@ -226,9 +210,8 @@ def _lift(c: OneHotCovariance) -> np.ndarray:
     lift = np.zeros((d, max(map(len, c.groups)), m))
     for i, groups in enumerate(c.groups):
         kept = groups >= 0
-        lift[i, : len(groups)][kept] = (inner[i] / np.maximum(np.bincount(groups[kept], minlength=m + 1), 1)[:, None])[
-            groups[kept]
-        ]
+        sizes = np.maximum(np.bincount(groups[kept], minlength=m + 1), 1)
+        lift[i, : len(groups)][kept] = (inner[i] / sizes[:, None])[groups[kept]]
     return lift
 
 

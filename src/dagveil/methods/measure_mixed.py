@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from dagveil.curator import Curator
-from dagveil.data.column import Column, Numeric, Ordinal, marks_missing
+from dagveil.data.column import Ordinal, marks_missing
 from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
@@ -27,48 +27,28 @@ from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure_moments import (
-    BITS,
-    RADIUS_PER_COLUMN,
-    WIDEST_PER_COLUMN,
-    describe_coarse_bits,
-    scale_columns,
-    warn_of_moment_noise,
-)
+from dagveil.methods import measure_moments
+from dagveil.methods.asking import plain_numbers
+from dagveil.methods.measure_moments import RADIUS_PER_COLUMN, WIDEST_PER_COLUMN
 from dagveil.methods.method import Measured
-from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 
-REACH = 2.0
-"""Spreads on each side of the centre within which values are told apart, with several features."""
-
+REACH = 2.0  # spreads on each side of the centre within which values are told apart, with several features
+# two features per number pay while the variance of the noise is below this multiple of what sampling makes
 QUIET_PAIR = 4.0
-"""Two features per number pay while the variance of the noise is below this multiple of what sampling makes."""
-
-QUIET_TRIPLE = 0.1
-"""The same for three."""
-
-QUIET_MIXED = 0.5
-"""The ball grows while noise stays below this share of what sampling makes of a moment."""
-
+QUIET_TRIPLE = 0.1  # the same for three
+QUIET_MIXED = 0.5  # the ball grows while noise stays below this share of what sampling makes of a moment
+# ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes
 HEAVY = 1.0
-"""Ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes."""
-
+# level of the test by which r − 1 contrasts of ordered levels would show a dependence, or one trend takes over
 SEEN = 0.001
-"""Level of the test by which r − 1 contrasts of ordered levels would show a dependence, or one trend takes over."""
-
+# where noise is that heavy, this share of the budget goes to the matrix, and the rest to pairs that look dependent
 FIRST_SHARE = Fraction(3, 5)
-"""Where noise is that heavy, this share of the budget goes to the matrix, and the rest to pairs that look dependent."""
-
-SCREEN = 0.2
-"""A pair looks dependent if its p-value in the first look is at most this."""
-
+SCREEN = 0.2  # a pair looks dependent if its p-value in the first look is at most this
+# the ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
+# first is for a single feature per number, the second for more.
 UNSEEN_LINEAR, UNSEEN = 0.005, 0.01
-"""The ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
-first is for a single feature per number, the second for more."""
-
-CONSTANT_SHARE = 0.1
-"""Squared constant in front of each row, as a share of the squared norm of the rest."""
+CONSTANT_SHARE = 0.1  # squared constant in front of each row, as a share of the squared norm of the rest
 
 
 def is_mixed(schema: Schema) -> bool:
@@ -77,26 +57,22 @@ def is_mixed(schema: Schema) -> bool:
     Weighed records are counted.
     """
     plain = plain_numbers(schema)
-    others = len(plain) < len(schema.columns)
-    return bool(plain) and (others or bool(_marked(schema))) and schema.records != "weigh"
+    beside = len(plain) < len(schema.columns) or bool(_marked(schema))
+    return bool(plain) and beside and schema.records != "weigh"
 
 
 def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progress) -> Measured:
-    """Release the second moments of levels and numbers.
-
-    - `rows`: nominal or estimated number of rows.
-    - `share`: of the budget, for the matrix and for spreads that nobody declared.
-    """
+    """Release the second moments of levels and numbers; the share also pays for spreads that nobody declared."""
     schema = curator.schema
-    scaled = scale_columns(curator, share, progress, plain_numbers(schema))
+    scaled = measure_moments.scale_columns(curator, share, progress, plain_numbers(schema))
     price = float(scaled.left * curator.accounting.total)
     plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, price)
     heavy = noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, price) > HEAVY
     first = scaled.left * FIRST_SHARE if heavy else scaled.left
     progress("measuring second moments", 0, 1 + heavy)
     released = curator.outer_products(plan, first, "mixed moments")
-    stages = [Stage("mixed moments", 1, len(released.values), float(first), released.deviation, explain(plan))]
-    releases: list[Release] = [*scaled.releases, released]
+    stage = Stage("mixed moments", 1, len(released.values), float(first), released.deviation, explain(plan))
+    measured = scaled.measured + Measured((released,), (stage,))
     if heavy:
         progress("measuring second moments", 1, 2)
         first_look = covariance_from_mixed(released, tuple(schema.columns), (), schema.pairwise)
@@ -104,14 +80,11 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
         again = curator.pair_moments(MixedPairs(plan, pairs), scaled.left - first, "pairs that look dependent")
         why = f"noise is heavy, so {len(pairs)} pairs that the matrix does not rule out were measured again"
         share_left, cells = float(scaled.left - first), len(again.values)
-        stages.append(Stage("pairs that look dependent", len(pairs), cells, share_left, again.deviation, why))
-        releases.append(again)
+        stage = Stage("pairs that look dependent", len(pairs), cells, share_left, again.deviation, why)
+        measured += Measured((again,), (stage,))
     progress("measuring second moments", 1 + heavy, 1 + heavy)
-    return Measured(
-        tuple(releases),
-        (*scaled.plan, *stages),
-        (*scaled.findings, *describe_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows)),
-    )
+    findings = (*describe_mixed(plan, schema), *measure_moments.warn_of_moment_noise(released.deviation, rows))
+    return measured + Measured(findings=findings)
 
 
 def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
@@ -122,11 +95,6 @@ def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
     return tuple((names[i], names[j]) for i, j in zip(kept.x, kept.y, strict=True))
 
 
-def plain_numbers(schema: Schema) -> tuple[str, ...]:
-    """Return the numeric columns without bins."""
-    return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
-
-
 def _marked(schema: Schema) -> tuple[str, ...]:
     """Return those whose missing values have an indicator beside the number."""
     return tuple(name for name in plain_numbers(schema) if marks_missing(schema.columns[name]))
@@ -135,12 +103,7 @@ def _marked(schema: Schema) -> tuple[str, ...]:
 def plan_mixed(
     schema: Schema, centers: Mapping[str, float], spreads: Mapping[str, float], rows: int, mu_squared: float
 ) -> MixedPlan:
-    """Return how rows become vectors, from public facts alone.
-
-    - `centers`, `spreads`: public, of numeric columns without bins.
-    - `rows`: nominal or estimated number of rows.
-    - `mu_squared`: what the matrix may cost.
-    """
+    """Return how rows become vectors, from public facts alone; `mu_squared` is what the matrix may cost."""
     plain = plain_numbers(schema)
     # without numbers, the nominal number of rows has decided that trends are taken
     trends = choose_trends(schema, rows if plain else schema.nominal_rows or rows, mu_squared)
@@ -153,7 +116,11 @@ def plan_mixed(
     # not cut at the bounds: a column that piles up at one of them would have long features, and rows would be shrunk
     reach = 1.0 if degree == 1 else REACH
     scales = [(centers[name], reach * spreads[name]) for name in plain]
-    scales += [scale_scores(schema.columns[name]) for name in trends]
+    for name in trends:
+        column = schema.columns[name]
+        assert isinstance(column, Ordinal)
+        scores = np.array(column.numbers[: len(column.levels)])  # all levels as frequent as each other
+        scales.append((float(scores.mean()), float(scores.std()) or 1.0))
     return MixedPlan(
         levels=levels,
         sizes=sizes,
@@ -163,7 +130,7 @@ def plan_mixed(
         degrees=(degree,) * len(plain) + (1,) * len(trends),
         radius_squared=radius_squared,
         constant=constant,
-        bits=choose_bits(radius_squared + fixed, constant, rows, BITS),
+        bits=choose_bits(radius_squared + fixed, constant, rows, measure_moments.BITS),
         marked=_marked(schema),
     )
 
@@ -174,13 +141,10 @@ def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ..
     Those whose missing values are left out pair by pair stay levels: a trend has no place that could be left out.
 
     Beside numbers they do if noise is heavy. Without any they do if r − 1 contrasts of each would not show a dependence
-    of `EXPECTED_EFFECT` that one trend may show. Parameters are those of `plan_mixed`.
+    of `EXPECTED_EFFECT` that one trend may show.
     """
-    ordered = tuple(
-        name
-        for name, column in schema.columns.items()
-        if isinstance(column, Ordinal) and len(column.levels) > 2 and name not in schema.pairwise
-    )
+    several = {name for name, one in schema.columns.items() if isinstance(one, Ordinal) and len(one.levels) > 2}
+    ordered = tuple(name for name in schema.columns if name in several and name not in schema.pairwise)
     numbers = plain_numbers(schema)
     sizes = [column.n_levels for name, column in schema.columns.items() if name not in numbers]
     fixed = _fixed_norm(sizes)
@@ -208,13 +172,6 @@ def trends_pay(schema: Schema, mu_squared: float, knowledge: Knowledge) -> bool:
     return 2 * len(choose_trends(schema, schema.nominal_rows, mu_squared)) > len(schema.columns)
 
 
-def scale_scores(column: Column) -> tuple[float, float]:
-    """Return centre and spread of the scores of declared levels, all as frequent as each other."""
-    assert isinstance(column, Ordinal)
-    scores = np.array(column.numbers[: len(column.levels)])
-    return float(scores.mean()), float(scores.std()) or 1.0
-
-
 def _fixed_norm(sizes: Iterable[int]) -> float:
     """Return the squared norm that the indicators of columns with so many levels have together."""
     return sum(1.0 - 1.0 / size for size in sizes)
@@ -227,12 +184,7 @@ def noise_share(fixed: float, features: int, rows: int, mu_squared: float) -> fl
 
 
 def choose_degree(fixed: float, numbers: int, rows: int, mu_squared: float, trends: int = 0) -> int:
-    """Return the number of features of each number, from public facts alone.
-
-    - `fixed`: squared norm that columns with levels have together.
-    - `numbers`, `trends`: how many numeric columns, and how many ordinal ones that enter by a trend.
-    - `rows`, `mu_squared`: as in `plan_mixed`.
-    """
+    """Return the number of features of each number, beside columns with levels of this squared norm together."""
     if noise_share(fixed, 3 * numbers + trends, rows, mu_squared) <= QUIET_TRIPLE:
         return 3
     return 2 if noise_share(fixed, 2 * numbers + trends, rows, mu_squared) <= QUIET_PAIR else 1
@@ -258,24 +210,23 @@ def explain(plan: MixedPlan) -> str:
 def describe_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
     """Say what a reader should know about levels and numbers in one matrix."""
     trends = [name for name in plan.numbers if isinstance(schema.columns[name], Ordinal)]
+    if set(trends) == set(plan.numbers):
+        numbers = "Trends entered with their scores"
+    elif max(plan.degrees) == 1:
+        numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
+    else:
+        numbers = (
+            f"Numeric columns entered with {max(plan.degrees)} Legendre features each, and values beyond {REACH:g} "
+            "spreads from the centre were cut"
+        )
     told = [
         f"Noise is heavy here, so ordered levels entered by their trend: {', '.join(trends)}. What rises and falls "
         "again along them is not seen."
     ]
-    degree = 0 if set(trends) == set(plan.numbers) else max(plan.degrees)
-    if not degree:
-        numbers = "Trends entered with their scores"
-    elif degree == 1:
-        numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
-    else:
-        numbers = (
-            f"Numeric columns entered with {degree} Legendre features each, and values beyond {REACH:g} spreads from "
-            "the centre were cut"
-        )
     return [
         *(told if trends else []),
         f"{numbers}; rows whose features are longer than {math.sqrt(plan.radius_squared):.1f} together were shrunk to "
-        f"that length. Levels entered as they are.{describe_coarse_bits(plan.bits)}",
+        f"that length. Levels entered as they are.{measure_moments.describe_coarse_bits(plan.bits)}",
         "p-values are scores for the graph: a set of several columns enters without interactions, and features do not "
         "take all of a number away.",
     ]

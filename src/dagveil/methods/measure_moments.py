@@ -20,30 +20,19 @@ from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.methods.method import Measured
-from dagveil.privacy.release import NoisyMagnitudes, Release
+from dagveil.privacy.release import NoisyMagnitudes
 from dagveil.progress import Progress
 
-SIZES_SHARE = Fraction(1, 10)
-"""Share of the budget that finds the spread of columns whose schema declares none."""
-
-EXPONENTS_BELOW = 24
-"""Powers of two below the declared bounds among which the size of a column is sought."""
-
-RADIUS_PER_COLUMN = 0.75
-"""Squared radius of the ball, per column, in squared spreads, where noise is the main concern."""
-
-WIDEST_PER_COLUMN = 6.0
-"""Squared radius per column beyond which hardly any row is shrunk."""
-
+SIZES_SHARE = Fraction(1, 10)  # share of the budget that finds the spread of columns whose schema declares none
+EXPONENTS_BELOW = 24  # powers of two below the declared bounds among which the size of a column is sought
+RADIUS_PER_COLUMN = 0.75  # squared radius of the ball, per column, in squared spreads, where noise is the main concern
+WIDEST_PER_COLUMN = 6.0  # squared radius per column beyond which hardly any row is shrunk
+# the ball grows while noise stays below this share of what sampling alone makes of a correlation: shrinking rows bends
+# dependence, so it is done only for as much as noise demands
 QUIET = 0.25
-"""The ball grows while noise stays below this share of what sampling alone makes of a correlation: shrinking rows bends
-dependence, so it is done only for as much as noise demands."""
-
-NORMAL_MEDIAN = 0.6745
-"""Median distance of a standard normal from its centre."""
-
+NORMAL_MEDIAN = 0.6745  # median distance of a standard normal from its centre
+# fixed-point bits per coordinate: a thousandth of a spread. Fewer where sums over the expected rows would not fit.
 BITS = 10
-"""Fixed-point bits per coordinate: a thousandth of a spread. Fewer where sums over the expected rows would not fit."""
 
 
 def release_moments(
@@ -57,30 +46,23 @@ def release_moments(
 
     - `levels`: centre and spread of each column with levels that is to take part, by its public scores.
     """
-    releases, plan, findings = list(scaled.releases), list(scaled.plan), list(scaled.findings)
     centers = scaled.centers | {name: center for name, (center, _) in (levels or {}).items()}
     spreads = scaled.spreads | {name: spread for name, (_, spread) in (levels or {}).items()}
-    left = scaled.left
     names = tuple(name for name in curator.schema.columns if name in centers)
-    moment_plan = plan_moments(names, centers, spreads, rows, float(left * curator.accounting.total))
+    plan = plan_moments(names, centers, spreads, rows, float(scaled.left * curator.accounting.total))
     progress("measuring second moments", 0, 1)
-    released = curator.outer_products(moment_plan, left, "second moments")
+    released = curator.outer_products(plan, scaled.left, "second moments")
     progress("measuring second moments", 1, 1)
-    releases.append(released)
     why = "one matrix answers every linear question"
-    plan.append(Stage("second moments", 1, len(released.values), float(left), released.deviation, why))
-    findings += [describe_moments(moment_plan), *warn_of_moment_noise(released.deviation, rows)]
-    return Measured(tuple(releases), tuple(plan), tuple(findings))
+    stage = Stage("second moments", 1, len(released.values), float(scaled.left), released.deviation, why)
+    findings = (describe_moments(plan), *warn_of_moment_noise(released.deviation, rows))
+    return scaled.measured + Measured((released,), (stage,), findings)
 
 
 def plan_moments(
     names: tuple[str, ...], centers: Mapping[str, float], spreads: Mapping[str, float], rows: int, mu_squared: float
 ) -> MomentPlan:
-    """Return how rows are scaled, shrunk and rounded for the matrix of second moments, from public facts alone.
-
-    - `centers`, `spreads`: public, by name.
-    - `rows`, `mu_squared`: as in `choose_radius`; `rows` also chooses the bits.
-    """
+    """Return how rows are scaled, shrunk and rounded for the matrix of second moments, from public facts alone."""
     radius_squared = choose_radius(len(names), rows, mu_squared)
     constant = math.sqrt(max(1.0, radius_squared / 10.0))
     return MomentPlan(
@@ -104,22 +86,20 @@ def describe_moments(plan: MomentPlan) -> str:
 
 def describe_coarse_bits(bits: int) -> str:
     """Say so if many expected rows made the rounding coarser than usual; begins with a blank, or is empty."""
-    if bits >= BITS:
-        return ""
-    return (
+    told = (
         f" Numbers were rounded to {bits} binary places, not {BITS}, so that sums over as many rows as are publicly "
         "expected fit into 64-bit integers."
     )
+    return told if bits < BITS else ""
 
 
 def warn_of_moment_noise(deviation: float, rows: int) -> list[str]:
     """Say so if the noise in a moment is large beside the number of rows."""
-    if deviation <= rows / 5:
-        return []
-    return [
+    told = (
         f"Noise of {deviation:.0f} in each moment is large beside about {rows} rows: expect only strong edges. A "
         "larger epsilon or fewer columns would show more."
-    ]
+    )
+    return [told] if deviation > rows / 5 else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +109,19 @@ class ScaledColumns:
     centers: dict[str, float]
     spreads: dict[str, float]
     left: Fraction
-    releases: tuple[Release, ...]
-    plan: tuple[Stage, ...]
-    findings: tuple[str, ...]
+    measured: Measured
 
 
 def scale_columns(
     curator: Curator, share: Fraction, progress: Progress, only: Collection[str] | None = None
 ) -> ScaledColumns:
-    """Return centres and spreads of numeric columns: the declared ones, and private ones where none are declared.
-
-    `only` names the columns that are to be scaled; None means all numeric ones.
-    """
+    """Return centres and spreads of numeric columns, or of some only: declared ones, or else private ones."""
     columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
     centers, spreads = declared_scales(curator.schema)
     wanted = columns if only is None else only
     unknown = {name: center for name, center in centers.items() if name not in spreads and name in wanted}
     if not unknown:
-        return ScaledColumns(centers, spreads, share, (), (), ())
+        return ScaledColumns(centers, spreads, share, Measured())
     progress("finding the sizes of columns", 0, len(unknown))
     widest = max(_reach(columns[name], center) for name, center in unknown.items())
     top = math.ceil(math.log2(widest))
@@ -161,24 +136,22 @@ def scale_columns(
         f"The spread of {len(unknown)} columns was estimated privately; declaring center and spread in the schema "
         "saves a tenth of the budget."
     )
-    return ScaledColumns(centers, spreads, share - share * SIZES_SHARE, sizes, (stage,), (told,))
+    return ScaledColumns(centers, spreads, share - share * SIZES_SHARE, Measured(sizes, (stage,), (told,)))
 
 
 def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]:
     """Return the centres of all numeric columns, and the spreads of those whose schema declares one."""
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
-    # in this form the middle of bounds that are far apart is finite
-    middles = {name: one.bounds[0] + (one.bounds[1] - one.bounds[0]) / 2.0 for name, one in columns.items()}
-    centers = {name: middles[name] if one.center is None else one.center for name, one in columns.items()}
+    centers = {
+        # in this form the middle of bounds that are far apart is finite
+        name: one.bounds[0] + (one.bounds[1] - one.bounds[0]) / 2.0 if one.center is None else one.center
+        for name, one in columns.items()
+    }
     return centers, {name: column.spread for name, column in columns.items() if column.spread is not None}
 
 
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:
-    """Return the squared radius of the ball, from public facts alone.
-
-    - `rows`: nominal or estimated number of rows.
-    - `mu_squared`: what the moments may cost.
-    """
+    """Return the squared radius of the ball, from public facts alone; `mu_squared` is what the moments may cost."""
     # noise in a scaled moment is 1.1 R² / √(2 μ²); sampling gives it √n
     quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / 1.1
     return min(max(quiet, RADIUS_PER_COLUMN * columns), WIDEST_PER_COLUMN * columns)
@@ -189,9 +162,8 @@ def spread_of(size: NoisyMagnitudes, reach: float) -> float:
 
     Cells that noise explains count as empty. If nothing is left, a sixth of the bounds' width stands in.
     """
-    counts = size.counts
     noise = math.sqrt(size.variance) / size.lattice
-    counts = np.where(counts > 3.0 * noise, counts, 0.0)
+    counts = np.where(size.counts > 3.0 * noise, size.counts, 0.0)
     total = float(counts.sum())
     if total <= 0.0:
         return reach / 3.0

@@ -5,8 +5,6 @@ Its `paper` calibration is the published NOTEARS: exact moments, no noise, no pr
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from dagveil.curator import Curator
 from dagveil.data.column import LevelColumn, Numeric
 from dagveil.evidence.bundle import Stage
@@ -17,19 +15,17 @@ from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Measured, Method, No
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
 
+# spread of a column with levels, in deviations of its scores: rows of levels are shrunk less, since shrinking them
+# joins independent columns
 LEVEL_WIDTH = 1.6
-"""Spread of a column with levels, in deviations of its scores: rows of levels are shrunk less, since shrinking them
-joins independent columns."""
-
+# no level lies farther from the centre than this many spreads: a rare level would shrink the rest of its row
 LEVEL_REACH = 2.0
-"""No level lies farther from the centre than this many spreads: a rare level would shrink the rest of its row."""
 
 
 def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
     """Release the moments of all columns, levels by their scores."""
     schema = curator.schema
-    rows, released, plan = measure.release_rows(curator)
-    share = 1 - sum((Fraction(stage.share).limit_denominator(1000) for stage in plan), Fraction(0))
+    rows, share, measured = measure.release_rows(curator)
     levels = {}
     tables = measure.release_levels(curator, measure.LEVELS_SHARE)
     for table in tables:
@@ -41,12 +37,11 @@ def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progre
         why = "columns with levels are centred and scaled by them"
         cells = sum(len(table.values) for table in tables)
         deviation = tables[0].count_variance ** 0.5
-        plan.append(Stage("one-way tables", len(tables), cells, float(measure.LEVELS_SHARE), deviation, why))
-    measured = release_moments(curator, rows, scale_columns(curator, share, progress), progress, levels)
-    findings = measured.findings
-    if levels:
-        findings = (*findings, "Columns with levels took part by public scores: 0, 1, 2, … where none are declared.")
-    return Measured((*released, *tables, *measured.releases), (*plan, *measured.plan), findings)
+        stage = Stage("one-way tables", len(tables), cells, float(measure.LEVELS_SHARE), deviation, why)
+        measured += Measured(tables, (stage,))
+    measured += release_moments(curator, rows, scale_columns(curator, share, progress), progress, levels)
+    told = "Columns with levels took part by public scores: 0, 1, 2, … where none are declared."
+    return measured + Measured(findings=(told,) if levels else ())
 
 
 def widen_levels(column: LevelColumn, center: float, spread: float) -> tuple[float, float]:

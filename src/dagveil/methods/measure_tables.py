@@ -23,15 +23,8 @@ from dagveil.data.schema import Schema
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure_loop import (
-    CHOICE_SHARE,
-    LAST_SHARE,
-    Rounds,
-    first_skeleton,
-    promising_triples,
-    run_loop,
-    worthwhile_pairs,
-)
+from dagveil.methods import measure_loop
+from dagveil.methods.measure_loop import CHOICE_SHARE, LAST_SHARE, Rounds, worthwhile_pairs
 from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice, Filter, tightest_filter
@@ -40,48 +33,29 @@ from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings
 from dagveil.statistics.contingency import counts_squared_sensitivity
 
+SINGLES_SHARE = Fraction(1, 4)  # share of the budget for the margins of single columns, which every pair then shares
+PAIRS_SHARE = Fraction(1, 2)  # share of what is left for the first round of pairs
+ENOUGH_EFFICIENCY = 0.05  # triples are measured at once if noise would leave their tests this share of the information
+FINE_NOISE = 0.003  # if pair noise is below this share of the rows, pairs come first and triples get a second chance
+ENOUGH_POWER = 0.5  # triples get that chance if their median power against `POWER_EFFECT` reaches this
+POWER_EFFECT = 0.1  # size of a dependence, in units of a correlation, that a joint test should see
+# where choices blur by up to so much: pairs that the loop chooses per column, and how many there must be for each of
+# them. In a small table nearly all pairs may matter, and the finer the noise, the less choosing saves.
+PICKS = ((0.01, 3.0, 5), (0.1, 2.2, 2), (math.inf, 1.0, 2))
+CLEAR_CHOICES = 0.001  # where choices blur by no more than this, all pairs are measured: noise is fine enough for that
+QUIET_TRIPLES = 0.1
+"""Three-way tables are asked for if noise in a cell, of all sites together, is at most this share of the rows that it
+would hold if all cells were alike."""
+
 
 class Plan(enum.Enum):
     """What is released about columns with levels."""
 
+    # the joint table where it has less noise; otherwise all pairs where choices would cost more than they save
     AUTO = "auto"
-    """The joint table where it has less noise; otherwise all pairs where choices would cost more than they save."""
-
-    JOINT = "joint"
-    """The table of all columns, with Laplace noise."""
-
-    PAIRS = "pairs"
-    """Margins, interactions of all pairs, and then what looks worthwhile, with Gaussian noise."""
-
-    LOOP = "loop"
-    """Margins, and interactions of pairs that are chosen privately, one round after the other."""
-
-
-SINGLES_SHARE = Fraction(1, 4)
-"""Share of the budget for the margins of single columns, which every pair then shares."""
-
-PAIRS_SHARE = Fraction(1, 2)
-"""Share of what is left for the first round of pairs."""
-
-ENOUGH_EFFICIENCY = 0.05
-"""Triples are measured at once if noise would leave their tests this share of the information."""
-
-FINE_NOISE = 0.003
-"""If pair noise is below this share of the rows, pairs come first and triples get a second chance."""
-
-ENOUGH_POWER = 0.5
-"""Triples get that chance if their median power against `POWER_EFFECT` reaches this."""
-
-POWER_EFFECT = 0.1
-"""Size of a dependence, in units of a correlation, that a joint test should see."""
-
-
-PICKS = ((0.01, 3.0, 5), (0.1, 2.2, 2), (math.inf, 1.0, 2))
-"""Where choices blur by up to so much: pairs that the loop chooses per column, and how many there must be for each of
-them. In a small table nearly all pairs may matter, and the finer the noise, the less choosing saves."""
-
-CLEAR_CHOICES = 0.001
-"""Where choices blur by no more than this, all pairs are measured: noise is fine enough for that."""
+    JOINT = "joint"  # the table of all columns, with Laplace noise
+    PAIRS = "pairs"  # margins, interactions of all pairs, and then what looks worthwhile, with Gaussian noise
+    LOOP = "loop"  # margins, and interactions of pairs that are chosen privately, one round after the other
 
 
 def count_picks(schema: Schema, accounting: Filter, pairs: int, rows: float) -> tuple[int, bool]:
@@ -103,10 +77,9 @@ def count_picks(schema: Schema, accounting: Filter, pairs: int, rows: float) -> 
 def measure_tables(
     curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress, plan: Plan = Plan.AUTO
 ) -> Measured:
-    """Release tables of pairs, all or chosen ones, and what helps most beyond them.
+    """Release tables of pairs, all or chosen ones, and what helps most beyond them, as a search with these settings.
 
-    - `knowledge`: pairs that it excludes are never asked about.
-    - `settings`: search constants, used to decide what to measure next.
+    Pairs that knowledge excludes are never asked about.
     """
     rounds = Rounds(curator, knowledge, settings, progress)
     pairs = [(a, b) for a, b in combinations(rounds.columns, 2) if not knowledge.excludes(a, b)]
@@ -120,25 +93,23 @@ def measure_tables(
     share = 1 - SINGLES_SHARE
     picks, saves = count_picks(curator.schema, curator.accounting, len(pairs), float(rounds.releases[0].counts))
     if plan is Plan.LOOP or (plan is Plan.AUTO and saves):
-        findings += run_loop(rounds, pairs, share, picks)
+        findings += measure_loop.run_loop(rounds, pairs, share, picks)
     else:
         first = share * PAIRS_SHARE
         rounds.ask_interactions(pairs, first, "all pairs", "they answer every question of order 0 and 1")
         findings.append(_spend_rest(rounds, share - first))
-    counted = rounds.releases[0].counts
-    rows = curator.schema.nominal_rows or max(1.0, float(counted))
-    findings.extend(warn_of_noise(rounds.plan[1].noise_sd, rows))
+    rows = curator.schema.nominal_rows or max(1.0, float(rounds.releases[0].counts))
+    findings += warn_of_noise(rounds.plan[1].noise_sd, rows)
     return Measured(tuple(rounds.releases), tuple(rounds.plan), tuple(findings))
 
 
 def warn_of_noise(noise: float, rows: float) -> list[str]:
     """Say so if the noise in a cell of a pair table is large beside the number of rows."""
-    if noise <= rows / 20:
-        return []
-    return [
+    told = (
         f"Noise of {noise:.0f} rows per cell is large beside about {rows:.0f} rows: expect only strong edges. "
         "A larger epsilon, fewer columns or fewer levels would show more."
-    ]
+    )
+    return [told] if noise > rows / 20 else []
 
 
 def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
@@ -177,8 +148,8 @@ def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
 
 
 def _ask_triples(rounds: Rounds, evidence: PairEvidence) -> tuple[Questions, list[tuple[str, ...]]]:
-    first = first_skeleton(evidence, rounds.settings, rounds.knowledge)
-    return promising_triples(evidence, first, rounds.settings, rounds.knowledge)
+    first = measure_loop.first_skeleton(evidence, rounds.settings, rounds.knowledge)
+    return measure_loop.promising_triples(evidence, first, rounds.settings, rounds.knowledge)
 
 
 def _forecast(
@@ -189,26 +160,15 @@ def _forecast(
     return float(np.median(efficiencies)), float(np.median(powers))
 
 
-QUIET_TRIPLES = 0.1
-"""Three-way tables are asked for if noise in a cell, of all sites together, is at most this share of the rows that it
-would hold if all cells were alike."""
-
-
 def pays_for_triples(
     schema: Schema, triples: Sequence[tuple[str, ...]], share: Fraction, sites: Sequence[tuple[Budget, int]]
 ) -> bool:
-    """Tell from public facts whether all three-way tables together, margins and all, would be told apart from noise.
-
-    - `share`: share of each site's budget that they would get.
-    """
-    if not triples:
-        return False
+    """Tell from public facts whether three-way tables would be told apart from noise with this share of each budget."""
     cells = [math.prod(schema.columns[name].n_levels for name in three) for three in triples]
-    if sum(cells) > MAX_RELEASED_CELLS:
+    if not cells or sum(cells) > MAX_RELEASED_CELLS:
         return False
     sensitivity = float(counts_squared_sensitivity(Relation(schema.relation), len(triples)))
-    variance = sum(
-        sensitivity / float(share * tightest_filter(budget, [DiscreteGaussian]).total) for budget, _ in sites
-    )
+    prices = [float(share * tightest_filter(budget, [DiscreteGaussian]).total) for budget, _ in sites]
+    variance = sum(sensitivity / price for price in prices)
     rows = sum(rows for _, rows in sites)
     return math.sqrt(variance) <= QUIET_TRIPLES * rows / median(cells)

@@ -20,7 +20,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, check_countable
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, PureFilter, tightest_filter
 from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
@@ -30,9 +30,12 @@ from dagveil.search.settings import SearchRule
 class Measured:
     """Releases, the plan as it was carried out, and what a reader should know about it."""
 
-    releases: tuple[Release, ...]
-    plan: tuple[Stage, ...]
-    findings: tuple[str, ...]
+    releases: tuple[Release, ...] = ()
+    plan: tuple[Stage, ...] = ()
+    findings: tuple[str, ...] = ()
+
+    def __add__(self, later: Measured) -> Measured:
+        return Measured(self.releases + later.releases, self.plan + later.plan, self.findings + later.findings)
 
 
 XU_2017 = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, PAC 2017"
@@ -48,13 +51,10 @@ ZHANG_2023 = (
 COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
 
 ONE_QUESTION: Mapping[str, str] = {"largest_order": "0"}
+# sharp settings: G needs no one-way tables where the number of rows is public, so the questions get all of the budget
 FROM_PUBLIC_ROWS: Mapping[str, str] = {**ONE_QUESTION, "statistic": "g"}
-"""Sharp settings. G needs no one-way tables where the number of rows is public, so all of the budget goes into the
-questions."""
-
+# kinds of sharp pairs, as the audit names them
 TWO_COLUMNS, BLOCK, TWO_NUMBERS = "two columns of levels", "a block of columns", "two columns of numbers"
-"""Kinds of sharp pairs, as the audit names them."""
-
 ReleaseEvidence = Callable[[Curator, Knowledge, Any, Progress], Measured]
 Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]
 
@@ -66,6 +66,11 @@ class NoSettings(msgspec.Struct, frozen=True, kw_only=True):
 def account_gaussian(budget: Budget, schema: Schema, settings: object, knowledge: Knowledge) -> Filter:
     """Choose the filter of a method that draws Gaussian noise only."""
     return tightest_filter(budget, [DiscreteGaussian])
+
+
+def account_plainly(budget: Budget, schema: Schema, settings: object, knowledge: Knowledge) -> Filter:
+    """Choose plain addition."""
+    return PureFilter(budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,8 @@ class Plugins(Generic[Kind]):
 
     def origin(self, name: str) -> str:
         """Return the package and version that a plug-in comes from."""
-        return " and ".join(sorted({_package(point) for point in self._points[name]}))
+        packages = (point.dist for point in self._points[name])
+        return " and ".join(sorted({f"{one.name} {one.version}" if one else "an unknown package" for one in packages}))
 
     def load(self, name: str) -> Kind:
         """Import a plug-in; MethodError says what is wrong with it."""
@@ -198,8 +204,7 @@ class Plugins(Generic[Kind]):
 
     def load_all(self) -> tuple[dict[str, Kind], dict[str, str]]:
         """Import all: those that work by name, and why the others do not."""
-        working: dict[str, Kind] = {}
-        broken: dict[str, str] = {}
+        working, broken = dict[str, Kind](), dict[str, str]()
         for name in self.names:
             try:
                 working[name] = self.load(name)
@@ -213,27 +218,11 @@ def read_plugins(group: str, check: Callable[[str, object], Kind]) -> Plugins[Ki
     return Plugins(group, check, tuple(entry_points(group=group)))
 
 
-def _package(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"
-
-
+# the methods of dagveil itself, in the order in which they are listed
 NAMES = (
-    "measure",
-    "measure-ges",
-    "measure-notears",
-    "measure-features",
-    "em-pc",
-    "lap-mech",
-    "priv-pc-star",
-    "svt-pc",
-    "priv-pc",
-    "sampled-gaussian-pc",
-    "noleaks",
-    "curate-score",
-    "curate",
-    "pcd",
+    *("measure", "measure-ges", "measure-notears", "measure-features", "em-pc", "lap-mech", "priv-pc-star", "svt-pc"),
+    *("priv-pc", "sampled-gaussian-pc", "noleaks", "curate-score", "curate", "pcd"),
 )
-"""The methods of dagveil itself, in the order in which they are listed."""
 
 
 EXACT_NAMES = ("pc",)  # methods without any privacy: found by name, and in no list of which a guarantee is expected
@@ -254,7 +243,7 @@ class _Catalogue(Mapping[str, Method]):
         return len(NAMES)
 
     def __contains__(self, name: object) -> bool:
-        return name in NAMES
+        return name in NAMES  # and no file is imported
 
 
 def _load(name: str) -> Method:
@@ -263,8 +252,8 @@ def _load(name: str) -> Method:
 
 
 METHODS: Mapping[str, Method] = _Catalogue()  # every method of dagveil itself, by name
+# entry point group by which other packages add methods: each entry is a `Method`, under its own name
 GROUP = "dagveil.methods"
-"""Entry point group by which other packages add methods: each entry is a `Method`, under its own name."""
 
 
 def method_plugins() -> Plugins[Method]:

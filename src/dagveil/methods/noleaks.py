@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
@@ -33,6 +33,17 @@ from dagveil.methods.asking import Asked, Count, NotNegative, Positive
 from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase, account_gaussian
 from dagveil.progress import Progress
 from dagveil.search.score.notears import forbidden_entries, measure_by_exponential, weights_to_dag
+
+Floats = NDArray[np.float64]
+# a length that fixed point can hold, however many columns there are
+Clip = Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
+# a first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations
+Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
+BITS = 8  # fixed-point bits of rows and residuals
+RADIUS_PER_COLUMN = 2.0  # squared radius of the ball that rows are shrunk to, per column, in squared spreads
+CURVATURE_SHARE = 0.1  # share of each iteration's budget for the curvature along its direction, which sets the step
+MEMORY = 8  # pairs of steps and changes of the gradient that quasi-Newton directions are built from
+SMOOTHING = 1e-3  # λ‖W‖₁ is rounded off within about this distance of zero
 
 
 class Schedule(enum.Enum):
@@ -87,22 +98,6 @@ def describe_direction(schedule: Schedule, initial: float) -> str:
     if schedule is Schedule.UNIFORM or (initial == 1.0 and schedule is Schedule.MULTIPLICATIVE):
         return "Every iteration gets the same budget."
     return "Later iterations get more budget than earlier ones."
-
-
-Floats = NDArray[np.float64]
-
-Clip = Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
-"""A length that fixed point can hold, however many columns there are."""
-
-Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
-"""A first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations."""
-
-
-BITS = 8  # fixed-point bits of rows and residuals
-RADIUS_PER_COLUMN = 2.0  # squared radius of the ball that rows are shrunk to, per column, in squared spreads
-CURVATURE_SHARE = 0.1  # share of each iteration's budget for the curvature along its direction, which sets the step
-MEMORY = 8  # pairs of steps and changes of the gradient that quasi-Newton directions are built from
-SMOOTHING = 1e-3  # λ‖W‖₁ is rounded off within about this distance of zero
 
 
 class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,9 +248,8 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     """Run the sound method."""
     schema = curator.schema
     columns = tuple(schema.columns)
-    levels = {
-        table.columns[0]: measure.read_shares(table) for table in measure.release_levels(curator, measure.LEVELS_SHARE)
-    }
+    tables = measure.release_levels(curator, measure.LEVELS_SHARE)
+    levels = {table.columns[0]: measure.read_shares(table) for table in tables}
     whole = 0.999 - (float(measure.LEVELS_SHARE) if levels else 0.0)
     plan = row_plan(schema, levels)
     descent = curator.ask_gradients(plan)
@@ -263,41 +257,44 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     schedule = rising.schedule if rising is not None else Schedule.UNIFORM
     initial = min(max(float(curator.accounting.budget.epsilon) / settings.iterations, 0.001), 1000.0)
     initial = rising.initial if rising is not None and rising.initial is not None else initial
-    rows, _, plans = measure.release_rows(curator)
-    whole -= sum(stage.share for stage in plans)
+    rows, _, counted = measure.release_rows(curator)
+    whole -= sum(stage.share for stage in counted.plan)
     amounts = [Fraction(whole * share) for share in shares(schedule, initial, settings.iterations)]
-    clip = settings.clip * len(columns)
-    cap = plan.radius_squared
     deviations: list[float] = []
 
     def loss_gradient(weights: Floats, k: int) -> Floats:
         share = amounts[k] * Fraction(1.0 - CURVATURE_SHARE)
-        noisy, deviation = descent.gradient(weights, clip, share, "gradient")
+        noisy, deviation = descent.gradient(weights, settings.clip * len(columns), share, "gradient")
         deviations.append(deviation / rows)
         return noisy / rows
 
     def curvature(direction: Floats, k: int) -> float:
-        noisy, _ = descent.curvature(direction, cap, amounts[k] * Fraction(CURVATURE_SHARE), "curvature")
-        return noisy / rows
+        share = amounts[k] * Fraction(CURVATURE_SHARE)
+        return descent.curvature(direction, plan.radius_squared, share, "curvature")[0] / rows
 
     forbidden = forbidden_entries(columns, knowledge)
     counts = (settings.iterations, settings.outer)
     weights = descend(len(columns), loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
     why = f"{settings.iterations} gradients, {schedule.value} schedule"
-    plans.append(Stage("gradients", descent.asked, descent.asked, whole, float(np.median(deviations)), why))
-    findings = (
-        f"{descent.asked} questions were asked: a gradient and a curvature in each iteration.",
-        describe_direction(schedule, initial),
-    )
+    stage = Stage("gradients", descent.asked, descent.asked, whole, float(np.median(deviations)), why)
+    told = f"{descent.asked} questions were asked: a gradient and a curvature in each iteration."
     graph = read_graph(columns, weights, settings.threshold, knowledge)
-    return Asked(graph, tuple(plans), findings, descent.asked)
+    return Asked(graph, (*counted.plan, stage), (told, describe_direction(schedule, initial)), descent.asked)
 
 
 def read_graph(columns: tuple[str, ...], weights: Floats, threshold: float, knowledge: Knowledge) -> Cpdag:
     """Return the CPDAG of the DAG that is left of the weights above the threshold."""
-    place = {name: position for position, name in enumerate(columns)}
-    required = [(place[cause], place[effect]) for cause, effect in sorted(knowledge.required)]
-    arcs = weights_to_dag(weights, threshold, required=required)
+    arcs = weights_to_dag(weights, threshold, required=required_entries(columns, knowledge))
+    return join_arcs(columns, arcs, knowledge)
+
+
+def required_entries(columns: tuple[str, ...], knowledge: Knowledge) -> list[tuple[int, int]]:
+    """Return the places of the arcs that knowledge requires."""
+    return [(columns.index(cause), columns.index(effect)) for cause, effect in sorted(knowledge.required)]
+
+
+def join_arcs(columns: tuple[str, ...], arcs: Iterable[tuple[int, int]], knowledge: Knowledge) -> Cpdag:
+    """Return the CPDAG of a DAG, with what knowledge says of its arrows."""
     return knowledge.orient(Dag(columns, frozenset((columns[i], columns[j]) for i, j in arcs)).cpdag())
 
 

@@ -6,9 +6,7 @@ from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import check_countable
 from dagveil.methods.measure import is_numeric
-from dagveil.methods.method import Method, NoSettings
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Filter, PureFilter
+from dagveil.methods.method import Method, NoSettings, account_plainly
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
@@ -18,11 +16,6 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         check_countable(schema)
 
 
-def accounting(budget: Budget, schema: Schema, settings: NoSettings, knowledge: Knowledge) -> Filter:
-    """Nothing is accounted for."""
-    return PureFilter(budget)
-
-
 METHOD = Method(
     name="pc",
     title="PC with exact tests, for public data: no privacy",
@@ -30,6 +23,6 @@ METHOD = Method(
     data="levels only, or numbers only",
     cost="no guarantee at any cost",
     settings=NoSettings,
-    accounting=accounting,
+    accounting=account_plainly,  # of nothing
     check=check,
 )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.curator import Curator, Question
-from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Regression, Ridge, check_permutations
+from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Ridge, check_permutations
 from dagveil.data.column import Numeric
 from dagveil.data.moments import RESIDUAL_SPREAD, ResidualPlan
 from dagveil.data.schema import Schema
@@ -36,39 +36,44 @@ from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.gcm import gcm_p_value
 
 Floats = NDArray[np.float64]
-
 DRAWS = 200  # simulations of regressions that noise has led astray
 SEED = 20230207  # of these simulations; they are post-processing, and the same question must get the same answer
 SCALED_MEAN_SPREAD = 1.0  # how far the mean of a scaled residual is from 0, usually; noisy means are shrunk accordingly
 CAUTION = 1.1  # the standard error is taken this much larger: it is right to first order only
 SMALLEST_SPREAD = 0.1  # floor for the spread of a column in half-widths of its bounds, where only noise tells it
+MOMENTS_SHARE = Fraction(1, 8)  # share of the budget for the moments that regressions are computed from
+MOST_RIDGE_ROWS = 5000  # rows that ridge regressions take unless told otherwise: beyond that a run takes minutes
+SQUARES_SHARE = Fraction(1, 10)  # share of a question's price for the sum of squared products
+# share of a question's price for the sums of both residuals; the products get the rest
+RESIDUALS_SHARE = Fraction(1, 20)
+MEAN_SPREAD = 0.15  # clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed
+CLIP = 0.5  # residuals are cut to ± this in products, in half-widths of the bounds
+Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]  # of a Gaussian kernel, in half-widths of the bounds
+Rows = Annotated[int, msgspec.Meta(ge=2)]  # a number of rows that a kernel test can use
 
 
 def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Question) -> ResidualPlan:
     """Return what is to be measured for a question, from public and released facts."""
     x, y, given = question
-    return ResidualPlan(
-        (x, y),
-        given,
-        (functions.function(x, given), functions.function(y, given)),
-        (functions.function(x, ()).constant, functions.function(y, ()).constant),
-        (_spread(functions, schema, x), _spread(functions, schema, y)),
-    )
+    fitted = functions.function(x, given), functions.function(y, given)
+    means = functions.function(x, ()).constant, functions.function(y, ()).constant
+    return ResidualPlan((x, y), given, fitted, means, (_spread(functions, schema, x), _spread(functions, schema, y)))
 
 
 def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: ReleasedFunctions, rows: int) -> float:
     """Return the p-value of a zero partial covariance of the residuals, all noise counted."""
     deviation = release.deviation / rows
-    mean, of_mean = _shrink_means(release, rows)
+    # noisy means of coordinates are shrunk; `of_mean` is the variance that is left in each
+    of_noise = (release.deviation / (release.constant * rows)) ** 2
+    trusted = SCALED_MEAN_SPREAD**2 / (SCALED_MEAN_SPREAD**2 + of_noise)
+    mean, of_mean = trusted * (release.matrix[0, 1:] / (release.constant * rows)), trusted * of_noise
     covariance = release.matrix[1:, 1:] / rows - np.outer(mean, mean)
     np.fill_diagonal(covariance, np.maximum(np.diag(covariance), math.sqrt(2.0) * deviation))
     left, right = _residual_directions(covariance, deviation)
     lengths = float(left @ left), float(right @ right)
     value = float(left @ covariance @ right)
-    spreads = [
-        max(float(side @ covariance @ side), math.sqrt(2.0) * deviation * length)
-        for side, length in zip((left, right), lengths, strict=True)
-    ]
+    sides = zip((left, right), lengths, strict=True)
+    spreads = [max(float(side @ covariance @ side), math.sqrt(2.0) * deviation * length) for side, length in sides]
     noise = deviation**2 * (lengths[0] * lengths[1] + float(left @ right) ** 2)
     means = [of_mean * length for length in lengths]
     centring = float(left @ mean) ** 2 * means[1] + float(right @ mean) ** 2 * means[0] + means[0] * means[1]
@@ -77,23 +82,14 @@ def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: Releas
     if plan.given:
         unit = (RESIDUAL_SPREAD * plan.spreads[0]) * (RESIDUAL_SPREAD * plan.spreads[1])
         leftovers = functions.draw_leftovers(*plan.pair, plan.given, rows, DRAWS, np.random.default_rng(SEED)) / unit
-    size = abs(value)
-    tails = special.ndtr(-(size - leftovers) / error) + special.ndtr(-(size + leftovers) / error)
+    tails = special.ndtr(-(abs(value) - leftovers) / error) + special.ndtr(-(abs(value) + leftovers) / error)
     return float(np.minimum(tails, 1.0).mean())
-
-
-def _shrink_means(release: NoisyMoments, rows: int) -> tuple[Floats, float]:
-    """Return means of coordinates, shrunk where noise hides them, and the variance that is left in each."""
-    noisy = release.matrix[0, 1:] / (release.constant * rows)
-    variance = (release.deviation / (release.constant * rows)) ** 2
-    share = SCALED_MEAN_SPREAD**2 / (SCALED_MEAN_SPREAD**2 + variance)
-    return share * noisy, share * variance
 
 
 def _residual_directions(covariance: Floats, deviation: float) -> tuple[Floats, Floats]:
     """Return what is left of the first two coordinates after regression on the others."""
     size = len(covariance)
-    left, right = np.eye(size)[0], np.eye(size)[1]
+    left, right = np.eye(size)[:2]
     if size > 2:
         values, vectors = np.linalg.eigh(covariance[2:, 2:])
         floor = max(deviation * math.sqrt(size - 2), 1e-4)
@@ -112,36 +108,21 @@ def _spread(functions: ReleasedFunctions, schema: Schema, name: str) -> float:
     return max(functions.spread(name), SMALLEST_SPREAD)
 
 
-MOMENTS_SHARE = Fraction(1, 8)  # share of the budget for the moments that regressions are computed from
-MOST_RIDGE_ROWS = 5000  # rows that ridge regressions take unless told otherwise: beyond that a run takes minutes
-SQUARES_SHARE = Fraction(1, 10)  # share of a question's price for the sum of squared products
-RESIDUALS_SHARE = Fraction(1, 20)
-"""Share of a question's price for the sums of both residuals; the products get the rest."""
-
-MEAN_SPREAD = 0.15  # clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed
-CLIP = 0.5  # residuals are cut to ± this in products, in half-widths of the bounds
-
-
 class ResidualTest(enum.Enum):
     """How residuals are compared."""
 
     HSIC = "hsic"  # a permutation test of root HSIC, which sees every kind of dependence
     GCM = "gcm"  # the mean product of residuals, which sees dependence that leaves a covariance
+    # the covariance of residuals given what was predicted, with the regressions' own noise in its null law
     PARTIAL = "partial"
-    """The covariance of residuals given what was predicted, with the regressions' own noise in its null law."""
 
 
 class RegressionRule(enum.Enum):
     """Where the regressions of conditional questions come from."""
 
+    # from moments that are released first: public functions, so residuals add nothing to the sensitivity
     RELEASED = "released"
-    """From moments that are released first: public functions, so residuals add nothing to the sensitivity."""
-
     RIDGE = "ridge"  # kernel ridge regression on the rows, whose residuals all move with one record
-
-
-Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]  # of a Gaussian kernel, in half-widths of the bounds
-Rows = Annotated[int, msgspec.Meta(ge=2)]  # a number of rows that a kernel test can use
 
 
 class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,11 +150,6 @@ class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: Rows | None = None
 
 
-def count_questions(settings: PcdSettings, columns: tuple[str, ...], knowledge: Knowledge) -> int:
-    """Return how many questions the budget is divided into."""
-    return settings.questions or 2 * count_pairs(columns, knowledge)
-
-
 def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter, and refuse settings that do not fit together."""
     if settings.test is not ResidualTest.HSIC and settings.regression is RegressionRule.RIDGE:
@@ -189,7 +165,7 @@ def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge:
         check_permutations(settings.level, settings.permutations)
     if settings.regression is RegressionRule.RELEASED:
         return tightest_filter(budget, [DiscreteGaussian, DiscreteLaplace])
-    return filter_for(budget, count_questions(settings, tuple(schema.columns), knowledge))
+    return filter_for(budget, settings.questions or 2 * count_pairs(schema.columns, knowledge))
 
 
 def default_penalty(slots: int) -> float:
@@ -206,9 +182,9 @@ def count_slots(curator: Curator, most: int | None) -> tuple[int, list[Stage]]:
 
     Slots without rows hold filler, and filler is dependence of its own: better a few slots too few.
     """
-    rows, _, stages = release_rows(curator)
-    rows -= sum(math.ceil(3.0 * stage.noise_sd) for stage in stages)
-    return max(2, min(rows, most or rows, MOST_SLOTS)), stages
+    rows, _, counted = release_rows(curator)
+    rows -= sum(math.ceil(3.0 * stage.noise_sd) for stage in counted.plan)
+    return max(2, min(rows, most or rows, MOST_SLOTS)), list(counted.plan)
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress: Progress) -> Asked:
@@ -217,32 +193,18 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress:
     ridge = settings.regression is RegressionRule.RIDGE
     slots, stages = count_slots(curator, settings.rows or (MOST_RIDGE_ROWS if ridge else None))
     functions = None
-    if settings.regression is RegressionRule.RELEASED:
+    if not ridge:
         functions, stage = release_functions(curator, MOMENTS_SHARE)
         stages.append(stage)
     kernels = curator.ask_kernels(slots)
-    questions = count_questions(settings, columns, knowledge)
+    questions = settings.questions or 2 * count_pairs(columns, knowledge)
     deviation, decide = divide_rest(curator, kernels, functions, questions, settings)
-    answers = _Answers(decide)
-    sweep = prune(columns, answers.is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
+    sweep = prune(columns, decide, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = describe_sweep(columns, sweep, knowledge)
     share = 1.0 - sum(stage.share for stage in stages)
     why = f"divided equally among {questions} questions; {settings.test.value} on {slots} rows"
-    stages.append(Stage("questions", answers.given, answers.given, share, deviation, why))
-    return Asked(graph, tuple(stages), findings, answers.given, sweep.unanswered)
-
-
-class _Answers:
-    """Counts the questions that were answered: not those that the budget refused."""
-
-    def __init__(self, decide: Callable[[Question], bool]) -> None:
-        self._decide = decide
-        self.given = 0
-
-    def is_independent(self, question: Question) -> bool:
-        found = self._decide(question)
-        self.given += 1
-        return found
+    stages.append(Stage("questions", sweep.questions, sweep.questions, share, deviation, why))
+    return Asked(graph, tuple(stages), findings, sweep.questions, sweep.unanswered)
 
 
 def divide_rest(
@@ -258,57 +220,31 @@ def divide_rest(
     released regressions, where settings ask for them.
     """
     price = curator.accounting.remaining / questions
+    level, slots = settings.level, kernels.slots
     if settings.test is ResidualTest.PARTIAL and functions is not None:
         share = price / curator.accounting.total
+
+        def by_moments(question: Question) -> bool:
+            plan = plan_residuals(functions, curator.schema, question)
+            release = curator.outer_products(plan, share, _label(question))
+            return partial_p_value(release, plan, functions, slots) > level
+
         # in millionths, since deviations are whole numbers
-        deviation = deviation_for(curator.accounting, Fraction(10**12), price) / 1e6
-        return deviation, _decide_by_moments(curator, share, functions, kernels.slots, settings)
+        return deviation_for(curator.accounting, Fraction(10**12), price) / 1e6, by_moments
     if settings.test is ResidualTest.GCM and functions is not None:
         shares = (1 - SQUARES_SHARE - RESIDUALS_SHARE, SQUARES_SHARE, RESIDUALS_SHARE)
         epsilon, squares, residuals = (epsilon_for(curator.accounting, price * part) for part in shares)
-        decide = _decide_by_products(kernels, (epsilon, squares, residuals), functions, settings)
-        return 2**0.5 / float(epsilon), decide
+
+        def by_products(question: Question) -> bool:
+            sums = kernels.gcm(question, (epsilon, squares, residuals), functions, CLIP, _label(question))
+            total, variance = sums.centre(slots, MEAN_SPREAD * CLIP)
+            return gcm_p_value(total, sums.squares, slots, variance, sums.variance_squares) > level
+
+        return 2**0.5 / float(epsilon), by_products
     epsilon = epsilon_for(curator.accounting, price)
-    penalty = settings.penalty or default_penalty(kernels.slots)
-    regression = functions or Ridge(penalty, settings.bandwidth)
-    return 2**0.5 / float(epsilon), _decide_by_kernels(kernels, epsilon, regression, settings)
-
-
-def _decide_by_moments(
-    curator: Curator, share: Fraction, functions: ReleasedFunctions, rows: int, settings: PcdSettings
-) -> Callable[[Question], bool]:
-    def is_independent(question: Question) -> bool:
-        plan = plan_residuals(functions, curator.schema, question)
-        release = curator.outer_products(plan, share, _label(question))
-        return partial_p_value(release, plan, functions, rows) > settings.level
-
-    return is_independent
-
-
-def _decide_by_products(
-    kernels: KernelQuestions,
-    epsilons: tuple[Fraction, Fraction, Fraction],
-    functions: ReleasedFunctions,
-    settings: PcdSettings,
-) -> Callable[[Question], bool]:
-    def is_independent(question: Question) -> bool:
-        sums = kernels.gcm(question, epsilons, functions, CLIP, _label(question))
-        total, variance = sums.centre(kernels.slots, MEAN_SPREAD * CLIP)
-        p_value = gcm_p_value(total, sums.squares, kernels.slots, variance, sums.variance_squares)
-        return p_value > settings.level
-
-    return is_independent
-
-
-def _decide_by_kernels(
-    kernels: KernelQuestions, epsilon: Fraction, regression: Regression, settings: PcdSettings
-) -> Callable[[Question], bool]:
-    test = HsicTest(regression, settings.level, settings.permutations, settings.bandwidth)
-
-    def is_independent(question: Question) -> bool:
-        return not kernels.permutation_bit(question, epsilon, test, _label(question))
-
-    return is_independent
+    regression = functions or Ridge(settings.penalty or default_penalty(slots), settings.bandwidth)
+    test = HsicTest(regression, level, settings.permutations, settings.bandwidth)
+    return 2**0.5 / float(epsilon), lambda asked: not kernels.permutation_bit(asked, epsilon, test, _label(asked))
 
 
 def _label(question: Question) -> str:

@@ -39,11 +39,8 @@ class PrivPcSettings(asking.AskingSettings, frozen=True, kw_only=True):
 
 def accounting(budget: Budget, schema: Schema, settings: PrivPcSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter: two charges for each round."""
-    return asking.asking_filter(
-        budget,
-        settings.statistic,
-        2 * (settings.rounds or default_rounds(asking.count_pairs(schema.columns, knowledge))),
-    )
+    rounds = settings.rounds or default_rounds(asking.count_pairs(schema.columns, knowledge))
+    return asking.asking_filter(budget, settings.statistic, 2 * rounds)
 
 
 def default_rounds(pairs: int) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dagveil.curator import Curator
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure import check_measurable, is_numeric, measure
-from dagveil.methods.method import TWO_NUMBERS, XU_2017, Measured, Method, NoSettings, SharpCase, account_gaussian
-from dagveil.progress import Progress
+from dagveil.methods.method import TWO_NUMBERS, XU_2017, Method, NoSettings, SharpCase, account_gaussian
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
@@ -20,11 +18,6 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def release(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: Progress) -> Measured:
-    """Release the moments of clipped rows: repaired, PrivPC* is what `measure` does with numeric columns."""
-    return measure(curator, knowledge, progress)
-
-
 METHOD = Method(
     name="priv-pc-star",
     title="noise on the covariance matrix",
@@ -34,6 +27,6 @@ METHOD = Method(
     settings=NoSettings,
     accounting=account_gaussian,
     check=check,
-    release=release,
+    release=measure,  # moments of clipped rows: repaired, PrivPC* is what `measure` does with numeric columns
     sharp=(SharpCase(TWO_NUMBERS),),
 )

@@ -23,14 +23,12 @@ from dagveil.privacy.release import NoisyCounts
 
 Floats = NDArray[np.float64]
 
+# added to variances of features, which are about 1: keeps regressions finite where columns determine each other
 SMALLEST_RIDGE = 1e-3
-"""Added to variances of features, which are about 1: keeps regressions finite where columns determine each other."""
-
 SMALLEST_EIGENVALUE = 0.05  # floor for the covariance of features in drawn truths
 DEGREE = 2  # features of each column whose moments are released
+# squared radius that rows of features are shrunk to, per feature; a uniform column has 1 on average
 RADIUS_PER_FEATURE = 1.5
-"""Squared radius that rows of features are shrunk to, per feature; a uniform column has 1 on average."""
-
 CONSTANT_SHARE = 0.1  # square of the constant before each row of features, relative to the squared radius; at least 1
 BITS = 10  # fixed-point bits of features
 
@@ -38,8 +36,8 @@ BITS = 10  # fixed-point bits of features
 class ReleasedFunctions:
     """Least squares from noisy moments of Legendre features, with a ridge as large as the noise.
 
-    - `means`, `covariance`: of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on
-    - `deviation`: deviation of the noise in an entry of the covariance
+    Moments are of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on; the deviation is
+    that of the noise in an entry of their covariance.
     """
 
     def __init__(self, columns: Sequence[str], means: Floats, covariance: Floats, deviation: float) -> None:

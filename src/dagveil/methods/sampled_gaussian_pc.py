@@ -43,12 +43,8 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
 
 def accounting(budget: Budget, schema: Schema, settings: SampledGaussianSettings, knowledge: Knowledge) -> Filter:
     """Rényi accounting at the order that needs the least noise for the planned questions."""
-    return RenyiFilter(
-        budget,
-        best_order(
-            budget, read_rate(settings.rate), settings.questions or 3 * asking.count_pairs(schema.columns, knowledge)
-        ),
-    )
+    questions = settings.questions or 3 * asking.count_pairs(schema.columns, knowledge)
+    return RenyiFilter(budget, best_order(budget, Fraction(settings.rate).limit_denominator(1000), questions))
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSettings, progress: Progress) -> asking.Asked:
@@ -57,7 +53,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
     session = asking.ThresholdedQuestions(
         curator, settings.statistic, settings.level, settings.largest_order, asking.Needs.FIXED_NOISE
     )
-    rate = read_rate(settings.rate)
+    rate = Fraction(settings.rate).limit_denominator(1000)
     questions = settings.questions or 3 * asking.count_pairs(columns, knowledge)
     spent = curator.accounting.spent / curator.accounting.total
     order = best_order(curator.accounting.budget, rate, questions)
@@ -74,13 +70,6 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
     asked = session.questions.asked
     stage = Stage("questions on sub-samples", asked, asked, session.share, math.sqrt(ratio), why)
     return session.conclude(columns, sweep, knowledge, stage)
-
-
-def read_rate(rate: float) -> Fraction:
-    """Return the rate of a sub-sample as a fraction; refuse what is none."""
-    if not 0.0 < rate <= 1.0:
-        raise MethodError(f"the rate of a sub-sample is {rate:g}; choose a number above 0 and at most 1")
-    return Fraction(rate).limit_denominator(1000)
 
 
 METHOD = method.Method(

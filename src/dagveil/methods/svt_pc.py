@@ -34,9 +34,8 @@ class SvtPcSettings(asking.AskingSettings, frozen=True, kw_only=True):
 
 def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings, knowledge: Knowledge) -> Filter:
     """Choose the filter."""
-    return asking.asking_filter(
-        budget, settings.statistic, settings.rounds or asking.count_pairs(schema.columns, knowledge)
-    )
+    rounds = settings.rounds or asking.count_pairs(schema.columns, knowledge)
+    return asking.asking_filter(budget, settings.statistic, rounds)
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progress: Progress) -> asking.Asked:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -19,8 +19,10 @@ from scipy.optimize import minimize
 from dagveil.curator import Question
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, NotNegative, Positive, Rate
+from dagveil.methods.curate import Pair
 from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, describe_direction, epsilon_at, iterations_allowed
 from dagveil.papers import ma2022, publication
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
@@ -114,14 +116,7 @@ def order_leakage(epsilon: float, questions: int, failure: float) -> float:
     return questions * epsilon**2 + epsilon * math.sqrt(2.0 * questions * math.log(1.0 / failure))
 
 
-def solve_opt(
-    most: Sequence[int],
-    total: float,
-    failure: float,
-    distance: float,
-    margins: tuple[float, float],
-    band: tuple[float, float],
-) -> Floats:
+def solve_opt(most: Sequence[int], total: float, failure: float, distance: float, margins: Pair, band: Pair) -> Floats:
     """Solve OPT (equation 3): non-increasing epsilons of the orders with the least error (2) that leak the total.
 
     SLSQP, as the authors use, from several starts, since the problem has local optima: nothing, equal shares, and the
@@ -149,23 +144,14 @@ def solve_opt(
     def leak(x: Floats) -> float:
         return float(((a * unit * x + b) * unit * x).sum()) / total
 
+    limits = [
+        {"type": "ineq", "fun": lambda x: 1.0 - leak(x), "jac": lambda x: -(2.0 * a * unit * x + b) * unit / total},
+        {"type": "ineq", "fun": lambda x: falling @ x, "jac": lambda x: falling},
+    ]
+    rules: dict[str, Any] = {"bounds": [(0.0, None)] * len(a), "constraints": limits, "options": {"ftol": 1e-10}}
+
     def descend_from(x: Floats) -> Floats:
-        found = minimize(
-            judge,
-            x,
-            jac=True,
-            method="SLSQP",
-            bounds=[(0.0, None)] * len(a),
-            constraints=[
-                {
-                    "type": "ineq",
-                    "fun": lambda x: 1.0 - leak(x),
-                    "jac": lambda x: -(2.0 * a * unit * x + b) * unit / total,
-                },
-                {"type": "ineq", "fun": lambda x: falling @ x, "jac": lambda x: falling},
-            ],
-            options={"ftol": 1e-10},
-        ).x
+        found = minimize(judge, x, jac=True, method="SLSQP", **rules).x
         found = np.minimum.accumulate(np.maximum(found, 0.0))
         return np.asarray(found / max(1.0, leak(found)))  # the solver keeps its constraints up to a tolerance
 
@@ -175,7 +161,7 @@ def solve_opt(
 
 
 def publish_curate(
-    access: publication.PublishedAccess,
+    access: PublishedAccess,
     budget: Budget,
     knowledge: Knowledge,
     settings: CuratePaper,
@@ -186,7 +172,7 @@ def publish_curate(
     columns = tuple(access.schema.columns)
     d, total = len(columns), float(budget.epsilon)
     size = max(1, int(settings.rate * access.n_rows))
-    tests = publication.PublishedTests(access if size >= access.n_rows else access.subsample(size))
+    tests = access if size >= access.n_rows else access.subsample(size)
     sensitivity = conduct.constant / math.sqrt(size)
     largest = publication.largest_published_order(access.n_rows, d) if conduct.cumulative else d - 2
     low, high = settings.threshold * (1.0 - settings.margins[0]), settings.threshold * (1.0 + settings.margins[1])
@@ -261,11 +247,7 @@ class CurateScorePaper(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def publish_curate_score(
-    access: publication.PublishedAccess,
-    budget: Budget,
-    knowledge: Knowledge,
-    settings: CurateScorePaper,
-    progress: Progress,
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: CurateScorePaper, progress: Progress
 ) -> Asked:
     """Run algorithm 2; its gradient is taken where the weights are, not at W₀, as its line in the loop prints."""
     columns = tuple(access.schema.columns)
@@ -300,18 +282,17 @@ def publish_curate_score(
 
 
 PUBLICATIONS = {
-    "curate": publication.Publication(
+    "curate": Publication(
         {
-            Calibration.PAPER: publication.Reading(
-                CuratePaper, partial(publish_curate, conduct=CONDUCTS[Calibration.PAPER]), SENSITIVITY_FLAW
-            ),
-            Calibration.PROGRAM: publication.Reading(
-                CurateProgram, partial(publish_curate, conduct=CONDUCTS[Calibration.PROGRAM]), PROGRAM_FLAW
-            ),
+            reading: Reading(settings, partial(publish_curate, conduct=CONDUCTS[reading]), flaw)
+            for reading, settings, flaw in (
+                (Calibration.PAPER, CuratePaper, SENSITIVITY_FLAW),
+                (Calibration.PROGRAM, CurateProgram, PROGRAM_FLAW),
+            )
         }
     ),
-    "curate-score": publication.Publication(
-        {Calibration.PAPER: publication.Reading(CurateScorePaper, publish_curate_score, ma2022.NOLEAKS_FLAW)},
+    "curate-score": Publication(
+        {Calibration.PAPER: Reading(CurateScorePaper, publish_curate_score, ma2022.NOLEAKS_FLAW)},
         "the authors released it as an archive that was not at hand",
     ),
 }

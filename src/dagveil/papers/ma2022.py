@@ -193,9 +193,9 @@ def publish_noleaks(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: NoleaksProgram, progress: Progress
 ) -> Asked:
     """Run the artifact."""
-    weights, reported, asked = noleaks_weights(access, float(budget.epsilon), knowledge, settings, progress)
-    totals = reported if settings.private else None
-    return describe_weights(access, weights, settings.threshold, knowledge, totals, asked)
+    weights, totals, asked = noleaks_weights(access, float(budget.epsilon), knowledge, settings, progress)
+    reported = totals if settings.private else None
+    return describe_weights(access, weights, settings.threshold, knowledge, reported, asked)
 
 
 def describe_weights(

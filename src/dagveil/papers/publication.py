@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, xlogy
 
 from dagveil.curator import Question
-from dagveil.data.column import Numeric
+from dagveil.data.column import Column, Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table
@@ -31,16 +31,18 @@ from dagveil.methods.method import Method, read_options
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Sweep
+from dagveil.search.constraint.pc import Sweep, Traversal, prune
 from dagveil.statistics.kendall import count_concordance
 from dagveil.statistics.statistic import Tables
 
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 PUBLISHED_KENDALL_CONSTANT: Final = 4.5
 """Priv-PC, theorem 3: sensitivity of the conditional statistic times √n. False: 5.25 and 6 in one block, no bound of
 this form with small blocks, because the published divisor depends on the rows."""
 
 
-def published_scores(tables: Tables, *, as_printed: bool = False) -> NDArray[np.float64]:
+def published_scores(tables: Tables, *, as_printed: bool = False) -> Floats:
     """Return the published |z| = |Σ wτ|/√Σw for each table: exact, and without a bounded sensitivity.
 
     Blocks with at most two rows, in which x or y is constant, or whose variance the program takes for negative, are
@@ -51,7 +53,7 @@ def published_scores(tables: Tables, *, as_printed: bool = False) -> NDArray[np.
     return np.asarray(np.abs(top) / np.sqrt(np.maximum(weight, 1.0)))
 
 
-def published_p_values(tables: Tables) -> NDArray[np.float64]:
+def published_p_values(tables: Tables) -> Floats:
     """Return the published one-sided p-values sf(|z|), at most ½: exact, and not to be released as they are.
 
     Without a block left the published programs divide zero by zero, and what comes out never passes for independent:
@@ -62,7 +64,7 @@ def published_p_values(tables: Tables) -> NDArray[np.float64]:
     return np.asarray(np.where(weight > 0.0, ndtr(-scores), 0.0))
 
 
-def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[Floats, Floats]:
     """Return Σ wτ and Σ w over the blocks that are kept."""
     tables = np.asarray(tables, dtype=np.int64)
     x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
@@ -73,18 +75,16 @@ def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArra
         variance = _program_variance(x_counts, y_counts)
         kept &= (variance > 0.0) | ((variance == 0.0) & (concordance != 0))
     slope = 9.0 / (2.0 * rows + 5.0) * (kept | as_printed)
-    top = (slope * concordance).sum(axis=-1)
-    weight = (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
-    return top, weight
+    return (slope * concordance).sum(axis=-1), (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
 
 
-def _program_variance(x_counts: NDArray[np.int64], y_counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _program_variance(x_counts: Counts, y_counts: Counts) -> Floats:
     """Return the variance of C − D with ties as the program has it (src/Kendalltaua.py).
 
     Its middle term is a quarter of the right one, so the variance can be negative, and the program drops such blocks.
     """
 
-    def sums(counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
+    def sums(counts: Counts) -> tuple[Floats, ...]:
         c = counts.astype(np.float64)
         pairs = c * (c - 1.0)
         return (pairs / 2.0).sum(axis=-1), (pairs * (c - 2.0)).sum(axis=-1), (pairs * (2.0 * c + 5.0)).sum(axis=-1)
@@ -102,51 +102,16 @@ def published_p_value_sensitivity(n_rows: int) -> float:
     return float(ndtr(6.0 / math.sqrt(n_rows))) - 0.5
 
 
-class PublishedTests:
-    """Exact tests as the published programs compute them, remembered.
-
-    - `access`: exact counts
-    """
-
-    def __init__(self, access: PublishedAccess) -> None:
-        self._access = access
-        self._order = {name: _alphabetical(access.schema, name) for name in access.schema.columns}
-        self._known: dict[Question, float] = {}
-        self._scores: dict[Question, float] = {}
-
-    def table(self, question: Question) -> NDArray[np.int64]:
-        """Return the counts, in the shape (strata, levels of x, levels of y)."""
-        x, y, given = question
-        counts = self._access.exact_counts(x, y, given)
-        return counts[:, self._order[x]][:, :, self._order[y]]
-
-    def kendall(self, question: Question) -> float:
-        """Return the one-sided p-value of the conditional Kendall statistic."""
-        if question not in self._known:
-            self._known[question] = float(published_p_values(self.table(question)))
-        return self._known[question]
-
-    def score(self, question: Question) -> float:
-        """Return the absolute conditional Kendall statistic of definition 6 of Priv-PC; ties count 0."""
-        if question not in self._scores:
-            self._scores[question] = float(published_scores(self.table(question), as_printed=True))
-        return self._scores[question]
-
-
-def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
+def g_test(tables: Counts) -> tuple[float, int]:
     """Return G² and its degrees of freedom (x − 1)(y − 1) · strata, empty levels included."""
     observed = tables.astype(np.float64)
-    statistic = 2.0 * float(
-        xlogy(observed, observed).sum()
-        - sum_logarithms(observed.sum(axis=1))
-        - sum_logarithms(observed.sum(axis=2))
-        + sum_logarithms(observed.sum(axis=(1, 2)))
-    )
+    x_margin, y_margin, both = (sum_logarithms(observed.sum(axis=axis)) for axis in (1, 2, (1, 2)))
+    statistic = 2.0 * float(xlogy(observed, observed).sum() - x_margin - y_margin + both)
     strata, x_levels, y_levels = tables.shape
     return max(statistic, 0.0), strata * (x_levels - 1) * (y_levels - 1)
 
 
-def g_p_value(tables: NDArray[np.int64]) -> float:
+def g_p_value(tables: Counts) -> float:
     """Return the p-value of the G test."""
     statistic, freedom = g_test(tables)
     return float(chdtrc(freedom, statistic)) if freedom else 1.0
@@ -160,14 +125,28 @@ def advanced_composition(epsilon: float, times: int, delta: float) -> float:
     return epsilon * math.sqrt(2.0 * times * math.log(1.0 / delta)) + times * epsilon * growth
 
 
-def near_total(budget: Budget, columns: Sequence[str]) -> float:
+def near_total(budget: Budget, schema: Schema) -> float:
     """Return an epsilon per round, ε/(2d), whose total by advanced composition is near the run's."""
-    return float(budget.epsilon) / (2.0 * len(columns))
+    return float(budget.epsilon) / (2.0 * len(schema.columns))
 
 
 def largest_published_order(n_rows: int, n_columns: int) -> int:
     """Return min(⌊log₂ n⌋ − 5, d − 2), Priv-PC's largest order."""
     return max(0, min(int(math.log2(max(1, n_rows))) - 5, n_columns - 2))
+
+
+def prune_published(
+    access: PublishedAccess,
+    is_independent: Callable[[Question], bool],
+    knowledge: Knowledge,
+    progress: Progress,
+    largest_order: int | None,
+    traversal: Traversal = Traversal.PUBLISHED,
+) -> Sweep:
+    """Run PC's first phase; without a largest order it goes on while there are neighbours."""
+    columns = tuple(access.schema.columns)
+    largest = len(columns) - 2 if largest_order is None else largest_order
+    return prune(columns, is_independent, largest, knowledge, traversal, progress=progress)
 
 
 def describe_published(
@@ -180,47 +159,39 @@ def describe_published(
 ) -> Asked:
     """Write down what a run as published found, and what its publication would report."""
     graph, findings = describe_sweep(tuple(schema.columns), sweep, knowledge)
-    # JSON has no infinity
-    reported = (min(reported[0], sys.float_info.max), reported[1])
-    report = describe_report(reported, counted)
+    reported = (min(reported[0], sys.float_info.max), reported[1])  # JSON has no infinity
     questions = sweep.questions if asked is None else asked
-    return Asked(graph, (), (*findings, report), questions, sweep.unanswered, reported, counted)
+    told = (*findings, describe_report(reported, counted))
+    return Asked(graph, (), told, questions, sweep.unanswered, reported, counted)
 
 
 def describe_report(reported: tuple[float, float], counted: int | None = None) -> str:
     """Say what the publication would report."""
+    epsilon, delta = reported
     tests = "" if counted is None else f" It would count {counted} tests."
-    return (
-        f"The publication would report epsilon {reported[0]:.4g} and delta {reported[1]:.3g}; "
-        f"that claim does not hold.{tests}"
-    )
+    return f"The publication would report epsilon {epsilon:.4g} and delta {delta:.3g}; that claim does not hold.{tests}"
 
 
-def sum_logarithms(counts: NDArray[np.float64]) -> float:
+def sum_logarithms(counts: Floats) -> float:
     """Return the sum of n ln n over cells, 0 for a negative n."""
     counts = np.maximum(counts, 0.0)
     return float(xlogy(counts, counts).sum())
 
 
-def _alphabetical(schema: Schema, name: str) -> list[int]:
-    column = schema.columns[name]
+def _alphabetical(column: Column) -> list[int]:
     if isinstance(column, Numeric):
         return list(range(column.n_levels))
-    labels = list(column.labels)
-    return sorted(range(len(labels)), key=lambda i: labels[i])
+    return sorted(range(column.n_levels), key=lambda level: column.labels[level])
 
 
 class PublishedAccess:
-    """Exact answers, and a generator for noise as published.
-
-    - `table`: the rows
-    - `rng`: for noise and sub-samples; not a secure source, since nothing is claimed
-    """
+    """Exact answers, remembered, and a generator for noise as published: not a secure one, since nothing is claimed."""
 
     def __init__(self, table: Table, rng: np.random.Generator) -> None:
-        self._table = table
-        self._known: dict[tuple[str, ...], NDArray[np.int64]] = {}
-        self.rng = rng
+        self._table, self.rng = table, rng
+        self._known: dict[tuple[str, ...], Counts] = {}
+        self._p_values: dict[Question, float] = {}
+        self._scores: dict[Question, float] = {}
 
     @property
     def schema(self) -> Schema:
@@ -232,23 +203,40 @@ class PublishedAccess:
         """The exact number of rows, which all of the papers take as public."""
         return self._table.n_rows
 
-    def exact_counts(self, x: str, y: str, given: Sequence[str]) -> NDArray[np.int64]:
+    def exact_counts(self, x: str, y: str, given: Sequence[str]) -> Counts:
         """Count rows in the shape (strata, levels of x, levels of y)."""
         names = (*given, x, y)
         if names not in self._known:
             counts = self._table.counts(names)
-            self._known[names] = counts.reshape(-1, *counts.shape[len(names) - 2 :])
+            self._known[names] = counts.reshape(-1, *counts.shape[-2:])
         return self._known[names]
 
-    def exact_table(self, columns: tuple[str, ...] | None = None) -> NDArray[np.int64]:
+    def ordered_counts(self, question: Question) -> Counts:
+        """Count the same with labels in alphabetical order, as the published programs do."""
+        x, y = (_alphabetical(self.schema.columns[name]) for name in question[:2])
+        return self.exact_counts(*question)[:, x][:, :, y]
+
+    def kendall(self, question: Question) -> float:
+        """Return the one-sided p-value of the conditional Kendall statistic."""
+        if question not in self._p_values:
+            self._p_values[question] = float(published_p_values(self.ordered_counts(question)))
+        return self._p_values[question]
+
+    def score(self, question: Question) -> float:
+        """Return the absolute conditional Kendall statistic of definition 6 of Priv-PC; ties count 0."""
+        if question not in self._scores:
+            self._scores[question] = float(published_scores(self.ordered_counts(question), as_printed=True))
+        return self._scores[question]
+
+    def exact_table(self, columns: tuple[str, ...] | None = None) -> Counts:
         """Count rows by some columns, or by all."""
         return self._table.counts(tuple(self.schema.columns) if columns is None else columns)
 
-    def exact_moments(self, plan: MomentPlan) -> NDArray[np.int64]:
+    def exact_moments(self, plan: MomentPlan) -> Counts:
         """Sum the outer products of the rows, in fixed point."""
         return self._table.outer_products(plan)
 
-    def exact_rows(self, columns: Sequence[str]) -> NDArray[np.float64]:
+    def exact_rows(self, columns: Sequence[str]) -> Floats:
         """Return the rows themselves, scaled to [-1, 1] by bounds and scores, in the shape (rows, k)."""
         return self._table.levelled_rows(columns, max(self.n_rows, 1))[: self.n_rows]
 
@@ -284,6 +272,7 @@ class Publication:
     missing: str = ""
 
 
+# the file of this room that holds the publication of a method; it ends in its `PUBLICATIONS`
 PAPERS: Mapping[str, str] = {
     "measure-notears": "zheng2018",
     "em-pc": "xu2017",
@@ -297,10 +286,8 @@ PAPERS: Mapping[str, str] = {
     "curate": "bhattacharjee2024",
     "pcd": "zhang2023",
 }
-"""The file of this room that holds the publication of a method; it ends in its `PUBLICATIONS`."""
-
+# the same for methods that were never private: their one calibration is `none`
 EXACT: Mapping[str, str] = {"pc": "spirtes2000"}
-"""The same for methods that were never private: their one calibration is `none`."""
 
 
 def readings_of(name: str) -> Mapping[Calibration, Reading]:

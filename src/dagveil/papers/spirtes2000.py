@@ -7,22 +7,20 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from dagveil.curator import Question
-from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Level, Order, describe_sweep
-from dagveil.papers.publication import Publication, PublishedAccess, Reading, g_p_value
+from dagveil.methods.measure import is_numeric
+from dagveil.papers.publication import Counts, Publication, PublishedAccess, Reading, g_p_value, prune_published
 from dagveil.papers.xu2017 import exact_correlations, fisher_z_test
 from dagveil.papers.zhang2023 import RcitSettings, exact_rcit
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import prune
 
 
 class ExactTest(enum.Enum):
@@ -47,7 +45,7 @@ class PcSettings(msgspec.Struct, frozen=True, kw_only=True):
     largest_order: Order | None = None
 
 
-def chi_square_p_value(tables: NDArray[np.int64]) -> float:
+def chi_square_p_value(tables: Counts) -> float:
     """Return the p-value of Pearson's χ², summed over strata, with the degrees of freedom of the G test."""
     observed = tables.astype(np.float64)
     rows = np.maximum(observed.sum(axis=(1, 2)), 1.0)[:, None, None]
@@ -62,18 +60,16 @@ def run_pc(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PcSettings, progress: Progress
 ) -> Asked:
     """Run PC on the rows themselves."""
-    columns = tuple(access.schema.columns)
     test = settings.test or _fitting_tests(access.schema)[0]
-    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, _decide(access, test, settings.level), largest, knowledge, progress=progress)
-    graph, findings = describe_sweep(columns, sweep, knowledge)
+    decide = _decide(access, test, settings.level)
+    sweep = prune_published(access, decide, knowledge, progress, settings.largest_order)
+    graph, findings = describe_sweep(tuple(access.schema.columns), sweep, knowledge)
     told = f"Exact {test.value} tests at {settings.level:g}: the rows were read without noise."
     return Asked(graph, (), (*findings, told), sweep.questions)
 
 
 def _fitting_tests(schema: Schema) -> tuple[ExactTest, ExactTest]:
-    numbers = all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())
-    return (ExactTest.FISHER_Z, ExactTest.RCIT) if numbers else (ExactTest.G, ExactTest.CHI_SQUARE)
+    return (ExactTest.FISHER_Z, ExactTest.RCIT) if is_numeric(schema) else (ExactTest.G, ExactTest.CHI_SQUARE)
 
 
 def check(schema: Schema, settings: PcSettings) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import ndtri
 
@@ -19,47 +18,35 @@ from dagveil.curator import Question
 from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
-from dagveil.methods.sampled_gaussian_pc import read_rate
-from dagveil.papers.publication import (
-    PUBLISHED_KENDALL_CONSTANT,
-    Publication,
-    PublishedAccess,
-    PublishedTests,
-    Reading,
-    advanced_composition,
-    describe_published,
-    largest_published_order,
-    near_total,
-    published_p_value_sensitivity,
-)
+from dagveil.papers import publication
+from dagveil.papers.publication import Publication, PublishedAccess, Reading, advanced_composition
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Sweep, prune
+from dagveil.search.constraint.pc import Sweep
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
     """What a reading compares with its threshold; more speaks for independence."""
 
-    of: Callable[[PublishedTests, Question], float]  # the score of a question
+    of: Callable[[PublishedAccess, Question], float]  # the score of a question
     bar: Callable[[float], float]  # turns a one-sided p-value into a threshold
     sensitivity: Callable[[int], float]  # stated for a number of rows
 
 
+# the text compares conditional Kendall's τ, the program its one-sided p-value
 SCORES: Final = {
     # definition 6 and theorem 3; −|τ|, since section 2.3 wants scores that are large under independence
     Calibration.PAPER: Score(
-        lambda tests, question: -tests.score(question),
+        lambda access, question: -access.score(question),
         lambda level: float(ndtri(max(level, 0.0))),
-        lambda n_rows: PUBLISHED_KENDALL_CONSTANT / math.sqrt(n_rows),
+        lambda n_rows: publication.PUBLISHED_KENDALL_CONSTANT / math.sqrt(n_rows),
     ),
     # src/indep_test.py, bincondKendall and discondKendall; src/pc.py, S
-    Calibration.PROGRAM: Score(PublishedTests.kendall, lambda level: level, published_p_value_sensitivity),
+    Calibration.PROGRAM: Score(PublishedAccess.kendall, lambda level: level, publication.published_p_value_sensitivity),
 }
-"""The text compares conditional Kendall's τ, the program its one-sided p-value."""
-
 SVT_PC_FLAW = (
     "the last round of the sparse vector is not charged, the refreshed threshold carries Gaussian noise that nothing "
     "accounts for, and one record moves the p-value by far more than the stated sensitivity"
@@ -97,11 +84,7 @@ class SvtPcProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparseVector:
-    """Algorithm 5, with its quota c: σ = 2cΔ/ε, or √(32c ln(1/δ))·Δ/ε if δ > 0; Laplace(2σ) on each question.
-
-    - `threshold`, `quota`, `epsilon`, `delta`, `sensitivity`: T, c, ε, δ and Δ
-    - `rng`: draws the noise
-    """
+    """Algorithm 5, with T, c, ε, δ and Δ: σ = 2cΔ/ε, or √(32c ln(1/δ))·Δ/ε if δ > 0; Laplace(2σ) on each question."""
 
     def __init__(
         self, threshold: float, quota: int, epsilon: float, delta: float, sensitivity: float, rng: np.random.Generator
@@ -127,35 +110,32 @@ def publish_algorithm_5(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: SvtPcPaper, progress: Progress
 ) -> Asked:
     """Run PC with the sparse vector of the text: one epsilon and a quota for the whole run."""
-    tests, score = PublishedTests(access), SCORES[Calibration.PAPER]
-    columns = tuple(access.schema.columns)
+    score = SCORES[Calibration.PAPER]
     vector = SparseVector(
         score.bar(settings.threshold),
-        settings.quota or count_pairs(columns, knowledge),
+        settings.quota or count_pairs(access.schema.columns, knowledge),
         float(budget.epsilon),
         settings.delta,
         score.sensitivity(access.n_rows),
         access.rng,
     )
-    sweep = _prune(access, lambda question: vector.passes(score.of(tests, question)), knowledge, progress)
-    return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
+    sweep = _prune(access, lambda question: vector.passes(score.of(access, question)), knowledge, progress)
+    return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
 
 
 def publish_svt_pc(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: SvtPcProgram, progress: Progress
 ) -> Asked:
     """Run the program: p-values, threshold refreshed with Gaussian noise, no limit of hits."""
-    tests = PublishedTests(access)
-    columns = tuple(access.schema.columns)
-    epsilon = settings.round_epsilon or near_total(budget, columns)
-    sensitivity = published_p_value_sensitivity(access.n_rows)
+    epsilon = settings.round_epsilon or publication.near_total(budget, access.schema)
+    sensitivity = publication.published_p_value_sensitivity(access.n_rows)
     rng = access.rng
     threshold = settings.threshold + rng.laplace(0.0, 2.0 * sensitivity / epsilon)
     hits = 0
 
     def is_independent(question: Question) -> bool:
         nonlocal threshold, hits
-        if tests.kendall(question) + rng.laplace(0.0, 8.0 * sensitivity / epsilon) < threshold:
+        if access.kendall(question) + rng.laplace(0.0, 8.0 * sensitivity / epsilon) < threshold:
             return False
         hits += 1
         threshold = settings.threshold + rng.normal(0.0, 2.0 * sensitivity / epsilon)
@@ -163,12 +143,10 @@ def publish_svt_pc(
 
     sweep = _prune(access, is_independent, knowledge, progress)
     reported = (advanced_composition(epsilon, hits, settings.delta), settings.delta)
-    return describe_published(access.schema, sweep, knowledge, reported)
+    return publication.describe_published(access.schema, sweep, knowledge, reported)
 
 
 SMALLEST_RATE = 1 / 20  # the published search for the sub-sampling rate goes no lower
-
-
 PRIV_PC_FLAW = (
     "one record moves the p-value by far more than the stated sensitivity: blocks of one record, blocks that switch in "
     "and out"
@@ -197,9 +175,7 @@ class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
 def optimal_rate(epsilon: float) -> float:
     """Return the sub-sampling rate q in [1/20, 1] with the least published noise, √(1/q) / ln((e^(ε/2) − 1)/q + 1)."""
     found = minimize_scalar(
-        lambda q: math.sqrt(1.0 / q) / sieve_epsilon(epsilon, q),
-        bounds=(SMALLEST_RATE, 1.0),
-        method="bounded",
+        lambda q: math.sqrt(1.0 / q) / sieve_epsilon(epsilon, q), bounds=(SMALLEST_RATE, 1.0), method="bounded"
     )
     return float(min(1.0, max(SMALLEST_RATE, found.x)))
 
@@ -207,7 +183,7 @@ def optimal_rate(epsilon: float) -> float:
 def program_rate(epsilon: float) -> float:
     """Return the rate at which the program's search ends (src/pc.py: BFGS over 1/q from ½, tolerance 0.01)."""
 
-    def noise(inverse: NDArray[np.float64]) -> float:
+    def noise(inverse: publication.Floats) -> float:
         with np.errstate(all="ignore"):
             return float(np.sqrt(inverse[0]) / np.log(inverse[0] * np.expm1(epsilon / 2.0) + 1.0))
 
@@ -218,9 +194,8 @@ def program_rate(epsilon: float) -> float:
 def sieve_epsilon(epsilon: float, rate: float) -> float:
     """Return ε′ = ln((e^(ε/2) − 1)/q + 1), what the sieve may spend on a sub-sample."""
     half = epsilon / 2.0
-    if half > 500.0:  # the same, without overflow
-        return half - math.log(rate)
-    return math.log1p(math.expm1(half) / rate)
+    # beyond 500 the same, without overflow
+    return half - math.log(rate) if half > 500.0 else math.log1p(math.expm1(half) / rate)
 
 
 class SieveAndExamine:
@@ -228,7 +203,6 @@ class SieveAndExamine:
 
     - `thresholds`: the sieve's, T − t, and the examination's, T
     - `epsilon`, `rate`, `sensitivity`: ε of a round, m/n, and Δ on all rows
-    - `rng`: draws the noise
     - `growth`: factors of the sieve's noise: of each round's threshold but the first, and of everything else. Algorithm
       1 has none; algorithm 2 has √(n/m) in lines 5 and 11, and none in line 15.
     """
@@ -246,8 +220,7 @@ class SieveAndExamine:
         self.refreshed_scale, self.threshold_scale = growth[0] * scale, growth[1] * scale
         self.question_scale, self.examination_scale = 2.0 * growth[1] * scale, 2.0 * sensitivity / epsilon
         self.hits = 0
-        self._sieve, self._whole = thresholds
-        self._rng = rng
+        (self._sieve, self._whole), self._rng = thresholds, rng
         self._noisy = self._sieve + rng.laplace(0.0, self.threshold_scale)
 
     def passes(self, on_sample: float, on_all: Callable[[], float]) -> bool:
@@ -269,12 +242,10 @@ def publish_priv_pc(
 ) -> Asked:
     """Run algorithm 2, or the program."""
     as_printed, score = reading is Calibration.PAPER, SCORES[reading]
-    columns = tuple(access.schema.columns)
-    epsilon = settings.round_epsilon or near_total(budget, columns)
+    epsilon = settings.round_epsilon or publication.near_total(budget, access.schema)
     rate = settings.rate or (optimal_rate(epsilon) if as_printed else program_rate(epsilon))
     size = max(1, int(rate * access.n_rows))
     growth = math.sqrt(1.0 / rate)
-    whole = PublishedTests(access)
     rounds = SieveAndExamine(
         (score.bar(settings.threshold - settings.tweak), score.bar(settings.threshold)),
         epsilon,
@@ -283,20 +254,22 @@ def publish_priv_pc(
         access.rng,
         (1.0 if as_printed else growth, growth),  # algorithm 2, line 15; src/pc.py, sigma1
     )
-    part, of_round = whole, -1
+    part, of_round = access, -1
 
     def is_independent(question: Question) -> bool:
         nonlocal part, of_round
         if size < access.n_rows and of_round < rounds.hits:
-            part, of_round = PublishedTests(access.subsample(size)), rounds.hits
-        return rounds.passes(score.of(part, question), lambda: score.of(whole, question))
+            part, of_round = access.subsample(size), rounds.hits
+        return rounds.passes(score.of(part, question), lambda: score.of(access, question))
 
     sweep = _prune(access, is_independent, knowledge, progress)
     if as_printed:  # line 18, by theorem 1: every round is ε-private
         total = advanced_composition(epsilon, rounds.hits, settings.delta)
     else:  # src/pc.py: sieves and examinations apart, each with half of ε and of δ
         total = 2.0 * advanced_composition(epsilon / 2.0, rounds.hits, settings.delta / 2.0)
-    return describe_published(access.schema, sweep, knowledge, (total, settings.delta), sweep.questions + rounds.hits)
+    return publication.describe_published(
+        access.schema, sweep, knowledge, (total, settings.delta), sweep.questions + rounds.hits
+    )
 
 
 class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,10 +295,9 @@ def publish_sampled_gaussian_pc(
     progress: Progress,
 ) -> Asked:
     """Run the baseline as published: the moments accountant over the published sensitivity."""
-    columns = tuple(access.schema.columns)
     target = Budget(budget.epsilon, Fraction(settings.delta).limit_denominator(10**12))
-    rate = read_rate(settings.rate)
-    questions = settings.questions or 3 * count_pairs(columns, knowledge)
+    rate = Fraction(settings.rate).limit_denominator(1000)
+    questions = settings.questions or 3 * count_pairs(access.schema.columns, knowledge)
     order = best_order(target, rate, questions)
     ratio = smallest_ratio(target, rate, questions, order)
     size = max(1, int(rate * access.n_rows))
@@ -334,21 +306,20 @@ def publish_sampled_gaussian_pc(
     threshold = score.bar(settings.threshold)
 
     def is_independent(question: Question) -> bool:
-        value = score.of(PublishedTests(access.subsample(size)), question)
+        value = score.of(access.subsample(size), question)
         return value + access.rng.normal(0.0, deviation) >= threshold
 
     sweep = _prune(access, is_independent, knowledge, progress)
     total = sweep.questions * subsampled_cost(rate, ratio, order)
     reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
-    return describe_published(access.schema, sweep, knowledge, reported)
+    return publication.describe_published(access.schema, sweep, knowledge, reported)
 
 
 def _prune(
     access: PublishedAccess, is_independent: Callable[[Question], bool], knowledge: Knowledge, progress: Progress
 ) -> Sweep:
-    columns = tuple(access.schema.columns)
-    largest = largest_published_order(access.n_rows, len(columns))
-    return prune(columns, is_independent, largest, knowledge, progress=progress)
+    largest = publication.largest_published_order(access.n_rows, len(access.schema.columns))
+    return publication.prune_published(access, is_independent, knowledge, progress, largest)
 
 
 PUBLICATIONS = {

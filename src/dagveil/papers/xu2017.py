@@ -5,12 +5,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from itertools import combinations, pairwise
+from functools import cache, lru_cache
+from itertools import pairwise
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtrc, chdtri
 
 from dagveil.curator import Question
@@ -19,22 +18,23 @@ from dagveil.data.moments import MomentPlan
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Part, Positive
 from dagveil.papers import publication
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
+from dagveil.papers.publication import Counts, Floats, Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Pruning, Sweep, prune
+from dagveil.search.constraint.pc import Pruning, Sweep, Traversal
 from dagveil.statistics.distance import n_log_n
 from dagveil.statistics.kendall import normal_quantile
 
 
-def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
+def greedy_distance(tables: Counts, critical: float) -> int:
     """Return the published distance: records that a greedy walk removes until G² crosses its critical value.
 
     Positive if the table looks independent (G² at most critical), negative if not. It is **not** the distance: one
     record can change it by dozens.
     """
-    statistic = _g_squared(tables)
+    parts = ((1, tables), (-1, tables.sum(axis=1)), (-1, tables.sum(axis=2)), (1, tables.sum(axis=(1, 2))))
+    statistic = 2.0 * sum(sign * sum(map(n_log_n, counts.reshape(-1).tolist())) for sign, counts in parts)
     rising = statistic <= critical
     sign = -1.0 if rising else 1.0
     most = int(tables.sum(axis=(1, 2)).max(initial=0))
@@ -121,17 +121,11 @@ def _neighbourhoods(height: int, width: int) -> list[tuple[int, int, int, list[t
     return [(k, i, j, [cell for cell in cells if cell[1] == i or cell[2] == j]) for k, i, j in cells]
 
 
-def _g_squared(tables: NDArray[np.int64]) -> float:
-    parts = ((1, tables), (-1, tables.sum(axis=1)), (-1, tables.sum(axis=2)), (1, tables.sum(axis=(1, 2))))
-    return 2.0 * sum(sign * sum(map(n_log_n, counts.reshape(-1).tolist())) for sign, counts in parts)
-
-
 @lru_cache(maxsize=4)
 def _increments(size: int, sign: float) -> list[float]:
     """Return n ln n − (n − 1) ln(n − 1), with a sign, for every n up to a size; 0 for n = 0."""
     counts = np.arange(size + 1, dtype=np.float64)
-    products = counts * np.log(np.maximum(counts, 1.0))
-    return [0.0, *(sign * np.diff(products)).tolist()]
+    return [0.0, *(sign * np.diff(counts * np.log(np.maximum(counts, 1.0)))).tolist()]
 
 
 EM_PC_FLAW = (
@@ -174,11 +168,7 @@ class EmPcProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def publish_em_pc(
-    access: PublishedAccess,
-    budget: Budget,
-    knowledge: Knowledge,
-    settings: EmPcPaper,
-    progress: Progress,
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: EmPcPaper, progress: Progress
 ) -> Asked:
     """Run algorithm 2 of the text."""
     epsilon = settings.node_epsilon or float(budget.epsilon) / 15.0
@@ -192,7 +182,7 @@ def publish_em_pc_program(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: EmPcProgram, progress: Progress
 ) -> Asked:
     """Run EM-PC as Priv-PC's program has it (src/pc.py, estimate_skeleton_EM; src/findJS.py)."""
-    epsilon = settings.node_epsilon or publication.near_total(budget, tuple(access.schema.columns))
+    epsilon = settings.node_epsilon or publication.near_total(budget, access.schema)
     split = (epsilon / 2.0, epsilon / 2.0)
     sweep, treated = _treat_nodes(access, knowledge, settings.level, split, None, _Program())
     total = publication.advanced_composition(epsilon, treated, settings.delta)
@@ -207,7 +197,7 @@ class _Text:
     def __init__(self, removes_below: bool) -> None:
         self._sign = -1 if removes_below else 1
 
-    def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
+    def merit(self, table: Counts) -> tuple[float, float]:
         """Return what is largest for the set that speaks for a pair; p-values of 0 are told apart by G²."""
         return self._sign * publication.g_p_value(table), -self._sign * publication.g_test(table)[0]
 
@@ -225,7 +215,7 @@ class _Program:
 
     chosen = -10_000
 
-    def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
+    def merit(self, table: Counts) -> tuple[float, float]:
         return publication.g_p_value(table), 0.0
 
     def node_score(self, distance: int) -> int:
@@ -251,24 +241,18 @@ def _treat_nodes(
 ) -> tuple[Sweep, int]:
     """Go through nodes and orders; return what is left, and how many nodes were treated."""
     columns = tuple(access.schema.columns)
-    tests = publication.PublishedTests(access)
     graph = Pruning(columns, knowledge)
-    distances: dict[Question, int] = {}
-    merits: dict[Question, tuple[float, float]] = {}
     treated, order, questions = 0, 0, []
 
+    @cache
     def merit(question: Question) -> tuple[float, float]:
-        if question not in merits:
-            merits[question] = scoring.merit(tests.table(question))
-        return merits[question]
+        return scoring.merit(access.ordered_counts(question))
 
+    @cache
     def distance(question: Question) -> int:
-        question = (min(question[:2]), max(question[:2]), question[2])
-        if question not in distances:
-            table = tests.table(question)
-            _, freedom = publication.g_test(table)
-            distances[question] = greedy_distance(table, float(chdtri(max(freedom, 1), level)))
-        return distances[question]
+        table = access.ordered_counts(question)
+        _, freedom = publication.g_test(table)
+        return greedy_distance(table, float(chdtri(max(freedom, 1), level)))
 
     unanswered: list[tuple[str, str, int]] = []
     while any(len(graph.neighbours(x)) > order for x in columns) and not unanswered:
@@ -281,36 +265,22 @@ def _treat_nodes(
                 unanswered += [(x, y, order) for y in others]
                 continue
             treated += 1
-            chosen: dict[str, Question] = {}
+            chosen: list[Question] = []
             for y in others:
-                sets = combinations([z for z in graph.neighbours(x) if z != y], order)
-                asked: list[Question] = [(min(x, y), max(x, y), given) for given in sets]
-                questions[-1] += len(asked)
-                best = max(asked, key=merit)
-                chosen[y] = (x, y, best[2])
-            _drop_neighbours(graph, chosen, distance, epsilons, scoring, access.rng)
+                sets = graph.sets(x, y, order, Traversal.PUBLISHED)
+                questions[-1] += len(sets)
+                chosen.append(max(((min(x, y), max(x, y), given) for given in sets), key=merit))
+            # how many neighbours go is drawn with the first epsilon, and which with the second, as published
+            apart = [distance(question) for question in chosen]
+            number = _draw(scoring.number_scores(apart), epsilons[0], access.rng)
+            scores: list[float] = [scoring.node_score(one) for one in apart]
+            for _ in range(number):
+                place = _draw(scores, epsilons[1] / number, access.rng)
+                if scores[place] != scoring.chosen:
+                    graph.remove(*chosen[place])
+                    scores[place] = scoring.chosen
         order += 1
     return Sweep(graph.skeleton(), tuple(questions), tuple(unanswered)), treated
-
-
-def _drop_neighbours(
-    graph: Pruning,
-    chosen: dict[str, Question],
-    distance: Callable[[Question], int],
-    epsilons: tuple[float, float],
-    scoring: _Text | _Program,
-    rng: np.random.Generator,
-) -> None:
-    """Draw how many neighbours go, with the first epsilon, and which, with the second, as published."""
-    names = list(chosen)
-    distances = [distance(chosen[y]) for y in names]
-    number = _draw(scoring.number_scores(distances), epsilons[0], rng)
-    scores: list[float] = [scoring.node_score(one) for one in distances]
-    for _ in range(number):
-        place = _draw(scores, epsilons[1] / number, rng)
-        if scores[place] != scoring.chosen:
-            graph.remove(*chosen[names[place]])
-            scores[place] = scoring.chosen
 
 
 def number_scores(best: list[int]) -> list[int]:
@@ -330,16 +300,13 @@ LAP_MECH_FLAW = (
 
 
 class JointTests:
-    """G tests of any axes of one table.
+    """G tests of any axes of one table of counts, noise included.
 
-    G² is made of sums of n ln n over a table and its margins. Those of a set of axes serve every pair in it.
-
-    - `joint`: counts by all columns, noise included
-    - `cut`: whether each marginal table is cut at 0 before its margins are taken; n ln n of a negative n is 0 either
-      way
+    G² is made of sums of n ln n over a table and its margins. Those of a set of axes serve every pair in it. A marginal
+    table may be `cut` at 0 before its margins are taken; n ln n of a negative n is 0 either way.
     """
 
-    def __init__(self, joint: NDArray[np.float64], *, cut: bool = True) -> None:
+    def __init__(self, joint: Floats, *, cut: bool = True) -> None:
         self._joint = joint
         self._cut = cut
         self._known: dict[frozenset[int], dict[frozenset[int], float]] = {}
@@ -398,8 +365,7 @@ def publish_lap_mech(
         x, y, given = question
         return tests.p_value(place[x], place[y], [place[name] for name in given]) > settings.level
 
-    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, is_independent, largest, knowledge, progress=progress)
+    sweep = publication.prune_published(access, is_independent, knowledge, progress, settings.largest_order)
     return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 
@@ -407,8 +373,6 @@ PRIV_PC_STAR_FLAW = (
     "the stated sensitivity assumes that no record is larger than a typical one, but normal records are unbounded: of "
     "ten independent columns every sixth record exceeds it"
 )
-
-
 FIXED_POINT_BITS = 8  # fixed-point bits with which the exact moments of the published version are summed
 
 
@@ -435,18 +399,15 @@ def publish_priv_pc_star(
     columns = tuple(access.schema.columns)
     n = access.n_rows
     covariance = exact_correlations(access)
-    noise = access.rng.laplace(
-        0.0, published_covariance_sensitivity(len(columns), n) / float(budget.epsilon), covariance.shape
-    )
+    scale = published_covariance_sensitivity(len(columns), n) / float(budget.epsilon)
+    noise = access.rng.laplace(0.0, scale, covariance.shape)
     covariance += np.tril(noise) + np.tril(noise, -1).T
-    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, fisher_z_test(covariance, columns, n, settings.level), largest, knowledge, progress=progress)
+    decide = fisher_z_test(covariance, columns, n, settings.level)
+    sweep = publication.prune_published(access, decide, knowledge, progress, settings.largest_order)
     return publication.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 
-def fisher_z_test(
-    covariance: NDArray[np.float64], columns: Sequence[str], n_rows: int, level: float
-) -> Callable[[Question], bool]:
+def fisher_z_test(covariance: Floats, columns: Sequence[str], n_rows: int, level: float) -> Callable[[Question], bool]:
     """Return what decides a question by Fisher's z of the partial correlation, section V."""
     place = {name: i for i, name in enumerate(columns)}
 
@@ -463,7 +424,7 @@ def fisher_z_test(
     return is_independent
 
 
-def exact_correlations(access: PublishedAccess) -> NDArray[np.float64]:
+def exact_correlations(access: PublishedAccess) -> Floats:
     """Return the exact correlation matrix; rows are not clipped beyond their declared bounds."""
     columns = {name: column for name, column in access.schema.columns.items() if isinstance(column, Numeric)}
     centers = tuple((column.bounds[0] + column.bounds[1]) / 2.0 for column in columns.values())

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special, stats
 
 from dagveil.curator import Question
@@ -18,36 +17,29 @@ from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
 from dagveil.papers import publication
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import Traversal, prune
-from dagveil.statistics.kernels import (
-    Floats,
-    draw_permutations,
-    factor_gram,
-    kernel_features,
-    median_bandwidth,
-    root_hsic,
-)
+from dagveil.search.constraint.pc import Traversal
+from dagveil.statistics import kernels
+from dagveil.statistics.kernels import Floats, factor_gram, median_bandwidth
 from dagveil.statistics.residuals import residuals_of_features, ridge_residuals, ridge_residuals_by_features
 
 LOW_RANK: Final = 300  # beyond this rank of the Gram matrix regression solves the whole system
 FEW_COLUMNS: Final = 3  # the rank grows with the power of the number of columns: beyond these a factor is not tried
+# rows, evenly spread, that the median distance of the linear form is taken from: up to twice as many
 MEDIAN_ROWS: Final = 1000
-"""Rows, evenly spread, that the median distance of the linear form is taken from: up to twice as many."""
-
 NARROWEST: Final = 200.0  # range over bandwidth of the narrowest kernel of the linear form
 
 
 class RcitScale(enum.Enum):
     """What λ = 1 and the score of HSIC are measured in: two readings of the text, which says "normal settings"."""
 
+    # λ as in equation 2, so that mλ/2 joins the diagonal of the Gram matrix K, and HSIC as in definition 4
     EQUATIONS = "equations"
-    """λ as in equation 2, so that mλ/2 joins the diagonal of the Gram matrix K, and HSIC as in definition 4."""
-
+    # as kernel programs usually have them: K + λI, and m·HSIC, which the bounds of equations 3 and 4 then meet
     CUSTOMARY = "customary"
-    """As kernel programs usually have them: K + λI, and m·HSIC, which the bounds of equations 3 and 4 then meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +102,13 @@ def feature_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSetti
     u, v = x, y
     if columns is not None:
         width = max(_bandwidth(columns[:: _stride(columns)], settings), 2.0 / NARROWEST)
-        u, v = ridge_residuals_by_features(
-            columns, np.column_stack([x, y]), settings.regression_penalty(len(x)), width
-        ).T
+        penalty = settings.regression_penalty(len(x))
+        u, v = ridge_residuals_by_features(columns, np.column_stack([x, y]), penalty, width).T
     bandwidths, features = [], []
     for values in (u, v):
         reach = 2.0 * float(np.abs(values).max(initial=0.0)) or 1.0
         bandwidths.append(max(_bandwidth(values[:: _stride(values), None], settings), reach / NARROWEST))
-        features.append(kernel_features(bandwidths[-1], reach).map(values))
+        features.append(kernels.kernel_features(bandwidths[-1], reach).map(values))
     return _compare(features, bandwidths, columns, settings, rng)
 
 
@@ -138,8 +129,8 @@ def _compare(
     slots = len(factors[0])
     if slots < 2:
         raise EvidenceError(f"{slots} rows are too few to test independence; 2 are needed")
-    permutations = draw_permutations(settings.permutations, slots, rng)
-    scores = (root_hsic(factors[0], factors[1], permutations) * (slots / (slots - 1))) ** 2
+    permutations = kernels.draw_permutations(settings.permutations, slots, rng)
+    scores = (kernels.root_hsic(factors[0], factors[1], permutations) * (slots / (slots - 1))) ** 2
     if settings.scale is RcitScale.CUSTOMARY:
         scores = scores * slots
     n_given = 0 if columns is None else columns.shape[1]
@@ -185,8 +176,7 @@ def published_p_value_range(rcit: Rcit, slots: int, settings: RcitSettings) -> t
         step = published_residual_hsic_bound(slots, settings.penalty, rcit.bandwidth_u, rcit.bandwidth_v)
     else:
         step = published_hsic_bound(slots)
-    lowest = float(np.mean(rcit.score < rcit.permuted - 2.0 * step))
-    highest = float(np.mean(rcit.score < rcit.permuted + 2.0 * step))
+    lowest, highest = (float(np.mean(rcit.score < rcit.permuted + moved)) for moved in (-2.0 * step, 2.0 * step))
     return lowest, highest
 
 
@@ -230,24 +220,14 @@ class PublishedDecision:
 
     - `rows`: exact columns
     - `epsilon`: of each noisy answer
-    - `settings`: constants of the publication
-    - `rng`: for noise and permutations
     """
 
     def __init__(
-        self,
-        rows: Mapping[str, NDArray[np.float64]],
-        epsilon: float,
-        settings: PcdPublished,
-        rng: np.random.Generator,
+        self, rows: Mapping[str, Floats], epsilon: float, settings: PcdPublished, rng: np.random.Generator
     ) -> None:
-        self._rows = rows
-        self._n_rows = len(next(iter(rows.values())))
-        self._epsilon = epsilon
-        self._level = settings.level
-        self._form = settings.statistic
+        self._rows, self._epsilon, self._rng = rows, epsilon, rng
+        self._level, self._form = settings.level, settings.statistic
         self._constants = RcitSettings(settings.penalty, settings.permutations, scale=settings.scale)
-        self._rng = rng
         self.noisy_answers = 0
 
     def is_independent(self, question: Question) -> bool:
@@ -267,17 +247,17 @@ class PublishedDecision:
 
     def _ask(self, question: Question) -> tuple[float, float, float]:
         """Return r(ij | Z), and how small and how large a neighbour's is said to be."""
-        x, y, given = question
-        conditions = np.stack([self._rows[name] for name in given], axis=1) if given else None
+        x, y = (self._rows[name] for name in question[:2])
+        given = np.stack([self._rows[name] for name in question[2]], axis=1) if question[2] else None
         if self._form is RcitForm.KENDALL:
-            p_value = kendall_p_value(self._rows[x], self._rows[y], conditions)
+            p_value = kendall_p_value(x, y, given)
             if p_value is None:
                 return 0.0, 0.0, 0.0
-            step = publication.published_p_value_sensitivity(self._n_rows)
+            step = publication.published_p_value_sensitivity(len(x))
             return p_value, p_value - step, p_value + step
         test = exact_rcit if self._form is RcitForm.EXACT else feature_rcit
-        rcit = test(self._rows[x], self._rows[y], conditions, self._constants, self._rng)
-        return rcit.p_value, *published_p_value_range(rcit, self._n_rows, self._constants)
+        rcit = test(x, y, given, self._constants, self._rng)
+        return rcit.p_value, *published_p_value_range(rcit, len(x), self._constants)
 
 
 def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
@@ -307,27 +287,24 @@ def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
 
 
 def publish_pcd(
-    access: publication.PublishedAccess,
-    budget: Budget,
-    knowledge: Knowledge,
-    settings: PcdPublished,
-    progress: Progress,
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PcdPublished, progress: Progress
 ) -> Asked:
     """Run Algorithm 1 as printed."""
-    columns = tuple(access.schema.columns)
     if access.n_rows < 2:
         raise MethodError("the published test needs at least 2 rows; give more rows")
+    columns = tuple(access.schema.columns)
     rows = dict(zip(columns, access.exact_rows(columns).T, strict=True))
     epsilon = settings.question_epsilon or float(budget.epsilon)
     decision = PublishedDecision(rows, epsilon, settings, access.rng)
-    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, decision.is_independent, largest, knowledge, Traversal.ONCE, progress=progress)
+    sweep = publication.prune_published(
+        access, decision.is_independent, knowledge, progress, settings.largest_order, Traversal.ONCE
+    )
     return publication.describe_published(access.schema, sweep, knowledge, (decision.noisy_answers * epsilon, 0.0))
 
 
 PUBLICATIONS = {
-    "pcd": publication.Publication(
-        {Calibration.PAPER: publication.Reading(PcdPublished, publish_pcd, PCD_FLAW)},
+    "pcd": Publication(
+        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)},
         "no copy of the program that its paper names was found",
     ),
 }

@@ -9,10 +9,9 @@ import numpy as np
 
 from dagveil.data.column import Numeric
 from dagveil.evidence.moments import NoisyCovariance
-from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, NotNegative
-from dagveil.methods.noleaks import BITS, read_graph, row_plan
+from dagveil.methods.noleaks import BITS, join_arcs, read_graph, required_entries, row_plan
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -21,11 +20,7 @@ from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights, forbidden_entries
 
 SMALLEST_VARIANCE = 1e-9  # added to the variances of exact columns: one that never changes has none
-
-
 WHOLE_RADIUS = 100.0  # squared radius per column, in squared spreads, within which hardly any row is shrunk
-
-
 NOT_PRIVATE = "it adds no noise: it is the twin without privacy, for comparison"
 
 
@@ -58,11 +53,8 @@ def publish_notears(
     """Run linear NOTEARS on the exact moments."""
     schema = access.schema
     columns = tuple(schema.columns)
-    levels = {
-        name: access.exact_table((name,)) / max(access.n_rows, 1)
-        for name, column in schema.columns.items()
-        if not isinstance(column, Numeric)
-    }
+    coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
+    levels = {name: access.exact_table((name,)) / max(access.n_rows, 1) for name in coded}
     plan = row_plan(schema, levels, WHOLE_RADIUS)
     moments = access.exact_moments(plan).astype(np.float64) / 4.0**BITS
     n = max(moments[0, 0], 1.0)
@@ -75,12 +67,11 @@ def publish_notears(
         matrix = scaled + SMALLEST_VARIANCE * np.eye(len(columns))
         noisy = NoisyCovariance(columns, matrix, 0.0, float(n), 0.0, np.zeros(len(columns)))
         unitless = np.array([name in levels for name in columns], dtype=np.bool_)
-        place = {name: position for position, name in enumerate(columns)}
-        required = [(place[cause], place[effect]) for cause, effect in sorted(knowledge.required)]
+        required = required_entries(columns, knowledge)
         edges = find_linear_dag(noisy, np.where(unitless, 1.0, spreads), unitless, forbidden, required)
-        graph = Dag(columns, frozenset((columns[i], columns[j]) for i, j in edges)).cpdag()
         progress("optimising", 1, 1)
-        return Asked(knowledge.orient(graph), (), ("The rows were read once, without noise.",), 1)
+        told = "The rows were read once, without noise."
+        return Asked(join_arcs(columns, edges, knowledge), (), (told,), 1)
     # in the units of the data, as published
     covariance = scaled * np.outer(spreads, spreads)
     chosen = NotearsSettings(penalty=settings.penalty, acyclicity=settings.acyclicity)

@@ -24,10 +24,11 @@ from dagveil.errors import EvidenceError, MethodError, SchemaError, UnreviewedSc
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import plain_numbers
 from dagveil.methods.measure import ROUND_SEARCH, is_numeric, releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings, choose_degree, plan_features
 from dagveil.methods.measure_loop import first_skeleton, promising_triples, worthwhile_pairs
-from dagveil.methods.measure_mixed import explain, plain_numbers, plan_mixed
+from dagveil.methods.measure_mixed import explain, plan_mixed
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, pays_for_triples
 from dagveil.methods.method import METHODS, Method, method_named

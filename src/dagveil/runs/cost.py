@@ -21,9 +21,9 @@ from dagveil.data.streams import HELD_BYTES
 from dagveil.errors import MethodError
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import plain_numbers
 from dagveil.methods.measure import is_numeric, releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings
-from dagveil.methods.measure_mixed import plain_numbers
 from dagveil.methods.measure_tables import pays_for_triples
 from dagveil.methods.method import METHODS, Method
 from dagveil.privacy.events import Filter, PureFilter

@@ -23,7 +23,7 @@ from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Stage, load_evid
 from dagveil.graphs.cpdag import Cpdag, Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.pag import MixedGraph
-from dagveil.methods.measure import is_numeric, measure
+from dagveil.methods.measure import MeasureSettings, is_numeric, measure
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.method import Measured, Method
 from dagveil.privacy.budget import Amount, Budget, Relation
@@ -396,7 +396,7 @@ def measure_effect(
     progress = run.get("progress", silent)
     with open_run(source, narrow, budget, QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
         if linear:
-            measured = measure(curator, NO_KNOWLEDGE, progress)
+            measured = measure(curator, NO_KNOWLEDGE, MeasureSettings(), progress)
         else:
             stage = "tables of an effect"
             progress("measuring tables", 0, 1)

@@ -25,11 +25,10 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.pag import Edge, MixedGraph
 from dagveil.local.law import round_counts, update_reports
-from dagveil.local.linear_reports import LinearReportEvidence, report_score
 from dagveil.local.pairwise import PairRule, compare_pair
 from dagveil.local.protocol import Protocol, load_protocol
 from dagveil.local.record import Undo
-from dagveil.local.reports import ReportEvidence, Reports
+from dagveil.local.reports import LinearReportEvidence, ReportEvidence, Reports, report_score
 from dagveil.local.store import Collected, read_reports
 from dagveil.privacy.budget import Relation, round_up
 from dagveil.privacy.events import PureFilter, RandomisedResponse
