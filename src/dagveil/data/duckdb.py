@@ -27,7 +27,7 @@ from dagveil.data.encoding import Codes, code_type, is_text
 from dagveil.data.files import FileForm, FileRows, file_form
 from dagveil.data.reading import check_names
 from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
-from dagveil.data.streams import LocalRows, batch_rows, collect_distinct, encode_batch
+from dagveil.data.streams import RowSource, batch_rows, collect_distinct, encode_batch
 from dagveil.errors import DataError, MissingExtraError
 
 MOST_BRANCHES: Final = 64  # a CASE with more branches than this would cost more than it saves
@@ -215,7 +215,7 @@ class DuckdbFiles(FileRows):
         return not any(mark in str(path) for path in self.files for mark in "*?[")
 
 
-class DuckdbTable(LocalRows):
+class DuckdbTable(RowSource):
     """A table or view of a DuckDB database; its schema stands before a dot if it is not the default one."""
 
     def __init__(self, path: Path, table: str, columns: Sequence[str], session: DuckdbSession) -> None:

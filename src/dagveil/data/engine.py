@@ -32,7 +32,6 @@ from dagveil.data.schema import Schema
 from dagveil.data.streams import (
     HELD_BYTES,
     ArrowRows,
-    LocalRows,
     RowSource,
     StreamedTable,
     collect_distinct,
@@ -53,7 +52,7 @@ def is_postgres(place: str) -> bool:
     return place.startswith(("postgresql://", "postgres://"))
 
 
-class SqliteTable(LocalRows):
+class SqliteTable(RowSource):
     """An SQLite table or view; each cell is read by itself, and all rows as of when it was opened."""
 
     def __init__(self, path: Path, table: str, columns: Sequence[str]) -> None:
@@ -88,7 +87,7 @@ class SqliteTable(LocalRows):
             raise DataError(f"{self._path.name} failed while rows were read; check that it is complete") from None
 
 
-class PostgresTable(LocalRows):
+class PostgresTable(RowSource):
     """A PostgreSQL table or view; cells are read as the server writes them, all rows as of when it was opened."""
 
     def __init__(self, url: str, table: str, columns: Sequence[str]) -> None:
@@ -353,7 +352,7 @@ def _open_in_memory(source: Any, schema: Schema) -> MemoryTable:
         raise DataError(_TOO_LARGE) from None
 
 
-def _open_records(source: Any, schema: Schema, limit: float) -> LocalRows:
+def _open_records(source: Any, schema: Schema, limit: float) -> RowSource:
     """Open records one by one, by the readers of all engines."""
     columns = list(schema.sources)
     if isinstance(source, DatabaseTable):
@@ -391,7 +390,7 @@ def _coded(schema: Schema) -> list[str]:
     return [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
 
 
-def _open_database(source: DatabaseTable, columns: Sequence[str], limit: float) -> LocalRows:
+def _open_database(source: DatabaseTable, columns: Sequence[str], limit: float) -> RowSource:
     if is_postgres(source.place):
         return PostgresTable(source.place, source.table, columns)
     if "://" in source.place:

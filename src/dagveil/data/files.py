@@ -16,7 +16,7 @@ from dagveil.data import reading
 from dagveil.data.encoding import is_text
 from dagveil.data.reading import check_file
 from dagveil.data.schema import PLAIN_LAYOUT, SEPARATORS, FileLayout, encoding_error, usual_separator
-from dagveil.data.streams import LocalRows, batch_rows
+from dagveil.data.streams import RowSource, batch_rows
 from dagveil.errors import DataError
 
 
@@ -84,7 +84,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return facts.st_size, facts.st_mtime_ns
 
 
-class FileRows(LocalRows):
+class FileRows(RowSource):
     """The rows of one or more files, in the order of the files.
 
     Files may have more columns than the schema. `coded` are those with few distinct values, which are read faster as

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from dagveil.data.cells import place_codes
 from dagveil.data.column import Categorical, Column, Numeric
-from dagveil.data.distinct import Records, Store
+from dagveil.data.distinct import Records, Store, cell_fields, pack_cells, put_cells, row_kind, take_cells_of
 from dagveil.data.encoding import (
     Codes,
     EncodedColumns,
     clip_numbers,
-    code_type,
     encode,
     find_levels,
     join_columns,
@@ -32,7 +31,7 @@ from dagveil.data.ids import DIGEST_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.memory import MemoryTable
 from dagveil.data.records import Reducer
 from dagveil.data.schema import Schema
-from dagveil.data.streams import LocalRows, StreamedTable
+from dagveil.data.streams import RowSource, StoredRows, StreamedTable
 from dagveil.data.table import Table
 from dagveil.data.weighed import COUNT_LATTICE, MOMENT_LATTICE, WeighedPiece, WeighedTable
 from dagveil.errors import DataError
@@ -50,13 +49,13 @@ class RecordLayout:
         self._plain = {name: column for name, column in schema.columns.items() if name not in schema.reducers}
         self._own = Schema(dataset=schema.dataset, columns=self._plain) if self._plain else None
         fields: list[tuple[Any, ...]] = [("person", "<u8", (2,)), ("own", "?"), ("kind", "u1"), ("order", "<f8")]
-        fields += [field for name, column in self._plain.items() for field in _cell_fields(name, column)]
+        fields += [field for name, column in self._plain.items() for field in cell_fields(name, column)]
         for name, reducer in schema.reducers.items():
             fields.append((f"{name}:match", "?"))
             if reducer.take == "mean":
                 fields.append((f"{name}:number", "<i8"))
             if reducer.take == "last":
-                fields += _cell_fields(name, schema.columns[name])
+                fields += cell_fields(name, schema.columns[name])
         self.head = np.dtype(fields)
         # tie: a keyed hash of the head; count: how often the record occurs
         self.kind = np.dtype([("head", self.head), ("tie", "<u8", (2,)), ("count", "<i8")])
@@ -162,7 +161,8 @@ class RecordLayout:
                 keys = [*_rank_keys(rest, "last", f"{name}:"), without, *_person_keys(rest)]
                 # persons stand in the same order, so each one's best record is where the person begins
                 best = rest[np.lexsort(keys)[starts]]
-                for field in [f"{name}:{part}" for part in _LAST_PARTS] + _cell_names(name, self.schema.columns[name]):
+                cells = [field for field, _ in cell_fields(name, self.schema.columns[name])]
+                for field in [f"{name}:{part}" for part in _LAST_PARTS] + cells:
                     merged[field] = best[field]
         both: Records = np.concatenate([alone, merged])
         return both
@@ -175,7 +175,7 @@ class RecordLayout:
         for name, column in self.schema.columns.items():
             reducer = self.schema.reducers.get(name)
             if reducer is None or reducer.take == "last":
-                found = take_cells_of(entries, {name: column})
+                found = take_cells_of(entries, [name])
                 if reducer is not None:
                     found = _fill_blank(found, entries[f"{name}:n"] == 0, name, column)
             else:
@@ -216,32 +216,10 @@ class RecordLayout:
         return weighed[kept], int(counts[own].sum()) + int((~own[starts]).sum() if len(starts) else 0)
 
     def _cells(self) -> list[str]:
-        return [field for name, column in self._plain.items() for field in _cell_names(name, column)]
+        return list(row_kind(self._plain).names or ())
 
 
 # --- one record ---
-
-
-def _cell_fields(name: str, column: Column) -> list[tuple[Any, ...]]:
-    fields: list[tuple[Any, ...]] = [(f"{name}:code", np.dtype(code_type(column)).str)]
-    return [*fields, (f"{name}:value", "<f8")] if isinstance(column, Numeric) else fields
-
-
-def row_kind(schema: Schema) -> np.dtype[Any]:
-    """Return what a row of the table of persons is as a struct."""
-    return np.dtype([field for name, column in schema.columns.items() for field in _cell_fields(name, column)])
-
-
-def _cell_names(name: str, column: Column) -> list[str]:
-    return [field[0] for field in _cell_fields(name, column)]
-
-
-def put_cells(heads: Records, encoded: EncodedColumns) -> None:
-    """Write encoded cells into structs."""
-    for name, codes in encoded.codes.items():
-        heads[f"{name}:code"] = codes
-    for name, values in encoded.values.items():
-        heads[f"{name}:value"] = values + 0.0  # −0 and 0 are one number
 
 
 def _is_known(cells: pa.ChunkedArray, name: str, column: Column) -> NDArray[np.bool_]:
@@ -334,13 +312,6 @@ def _reduce(entries: Records, name: str, reducer: Reducer, column: Column) -> pa
     return pa.array(means, mask=counts == 0)
 
 
-def take_cells_of(rows: Records, columns: Mapping[str, Column]) -> EncodedColumns:
-    """Return the encoded cells of structs."""
-    codes: dict[str, Codes] = {name: np.ascontiguousarray(rows[f"{name}:code"]) for name in columns}
-    numeric = [name for name, column in columns.items() if isinstance(column, Numeric)]
-    return EncodedColumns(len(rows), codes, {name: np.ascontiguousarray(rows[f"{name}:value"]) for name in numeric})
-
-
 def _fill_blank(found: EncodedColumns, without: NDArray[np.bool_], name: str, column: Column) -> EncodedColumns:
     blank = _blank_cell(name, column)
     codes: Codes = np.where(without, blank.codes[name], found.codes[name])
@@ -351,7 +322,7 @@ def _fill_blank(found: EncodedColumns, without: NDArray[np.bool_], name: str, co
 # --- all persons ---
 
 
-def open_persons(rows: LocalRows, schema: Schema, key: bytes, held_bytes: float) -> Table:
+def open_persons(rows: RowSource, schema: Schema, key: bytes, held_bytes: float) -> Table:
     """Read a source and return the table of its persons. Only a curator may hold what comes back."""
     layout = RecordLayout(schema, key)
     layout.check_types(rows.fields)
@@ -361,12 +332,13 @@ def open_persons(rows: LocalRows, schema: Schema, key: bytes, held_bytes: float)
         store.add(records, label_records(records))
     if schema.records == "weigh":
         return _weigh(store, layout, held_bytes)
-    pieces = EncodedStore(schema, held_bytes)
+    pieces = Store(row_kind(schema.columns), held_bytes)
     for bucket in store.read():
-        pieces.add(layout.rows(fold_bucket(bucket, layout, held_bytes)))
+        pieces.add(pack_cells(layout.rows(fold_bucket(bucket, layout, held_bytes)), pieces.kind))
+    persons = StoredRows(pieces, pa.schema([(name, pa.string()) for name in schema.columns]), of_persons=True)
     if not pieces.spilled:
-        return MemoryTable(join_columns(list(pieces.encoded(schema)), schema), schema)
-    return StreamedTable(pieces, schema, held_bytes=int(held_bytes))
+        return MemoryTable(join_columns(list(persons.encoded(schema)), schema), schema)
+    return StreamedTable(persons, schema, held_bytes=int(held_bytes))
 
 
 def label_records(records: Records) -> NDArray[np.intp]:
@@ -443,31 +415,3 @@ def prune(records: Records, dropped: Counter[bytes]) -> Records:
         kept[first : first + size] = stays
         dropped[heads["person"][first].tobytes()] += int(counts[~stays].sum())
     return records[kept]
-
-
-class EncodedStore(LocalRows):
-    """Encoded rows of persons, in memory or in a file."""
-
-    of_persons = True
-
-    def __init__(self, schema: Schema, held_bytes: float) -> None:
-        self._columns = dict(schema.columns)
-        self._store = Store(row_kind(schema), held_bytes)
-        self.fields = pa.schema([(name, pa.string()) for name in self._columns])
-
-    @property
-    def spilled(self) -> bool:
-        """Whether rows are in a file."""
-        return self._store.spilled
-
-    def add(self, rows: EncodedColumns) -> None:
-        """Keep rows."""
-        packed = np.zeros(rows.n_rows, dtype=self._store.kind)
-        put_cells(packed, rows)
-        self._store.add(packed)
-
-    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
-        """Hand out some columns of all rows."""
-        for bucket in self._store.read():
-            for piece in bucket():
-                yield take_cells_of(piece, schema.columns)
