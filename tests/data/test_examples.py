@@ -16,7 +16,7 @@ from dagveil.data.draft import describe_unfit_texts, merge_spellings, name_datas
 from dagveil.data.duckdb import quote_name, write_code
 from dagveil.data.encoding import encode
 from dagveil.data.engine import is_postgres
-from dagveil.data.files import file_form
+from dagveil.data.files import known_ending
 from dagveil.data.machine import available_memory, peak_memory, read_bytes
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
@@ -110,8 +110,8 @@ def test_file_layout() -> None:
     assert FileLayout(separator=";", decimal=",").words == "semicolons between cells, a comma in numbers"
 
 
-def test_file_form() -> None:
-    assert repr((file_form(Path("rows.csv.gz")), file_form(Path("rows.xlsx")))) == "(<FileForm.COMMAS: 'CSV'>, None)"
+def test_known_ending() -> None:
+    assert (known_ending(Path("rows.csv.gz")), known_ending(Path("rows.xlsx"))) == (".csv.gz", None)
 
 
 def test_available_memory() -> None:

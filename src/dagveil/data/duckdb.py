@@ -24,9 +24,9 @@ from dagveil.data.cells import is_integer_text, place_codes, spell_levels
 from dagveil.data.column import Column, LevelColumn, Numeric, marks_missing
 from dagveil.data.distinct import WeightedRows, shrink_rows
 from dagveil.data.encoding import Codes, code_type, is_text
-from dagveil.data.files import FileForm, FileRows, file_form
+from dagveil.data.files import FileRows, known_ending
 from dagveil.data.reading import check_names
-from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
+from dagveil.data.schema import Schema
 from dagveil.data.streams import RowSource, batch_rows, collect_distinct, encode_batch
 from dagveil.errors import DataError, MissingExtraError
 
@@ -175,16 +175,8 @@ def _close(connection: Any, folder: str, owner: int) -> None:
 class DuckdbFiles(FileRows):
     """Files of rows; those in Parquet are grouped by DuckDB in place."""
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        columns: Sequence[str],
-        session: DuckdbSession,
-        coded: Sequence[str] = (),
-        layout: FileLayout = PLAIN_LAYOUT,
-        numbers: Sequence[str] = (),
-    ) -> None:
-        super().__init__(files, columns, coded, layout, numbers)
+    def __init__(self, files: Sequence[Path], schema: Schema, session: DuckdbSession) -> None:
+        super().__init__(files, schema)
         self._session = session
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
@@ -207,7 +199,7 @@ class DuckdbFiles(FileRows):
 
     def _can_group(self) -> bool:
         """Tell whether DuckDB finds the same columns in the files; it does not tell capitals from small letters."""
-        if not self.same_types or any(file_form(path) is not FileForm.PARQUET for path in self.files):
+        if not self.same_types or any(known_ending(path) != ".parquet" for path in self.files):
             return False
         names = self.all_names
         if any(found != names[0] for found in names) or len({name.lower() for name in names[0]}) < len(names[0]):
@@ -260,8 +252,7 @@ def _is_hopeless(batches: Iterator[pa.RecordBatch], schema: Schema, most: int) -
     if first is None or first.num_rows <= min(most, _PROBED // 2):
         return False
     encoded = encode_batch(first.slice(0, _PROBED), schema)
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
-    rows = shrink_rows(WeightedRows(encoded.codes, None, encoded.n_rows), levels)
+    rows = shrink_rows(WeightedRows(encoded.codes, None, encoded.n_rows), schema.n_levels)
     return rows.n_rows > _HOPELESS * encoded.n_rows
 
 

@@ -115,7 +115,7 @@ class MemoryTable:
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
         shapes = table_shapes(self.schema, column_sets)
-        levels = self._levels()
+        levels = self.schema.n_levels
         whole = self._count_whole(column_sets, levels)
         if whole is not None:
             return [whole]
@@ -188,7 +188,7 @@ class MemoryTable:
         rows = self._distinct_rows()
         if self._owners is None and rows.weights is None:
             # distinct rows are in the order of their codes, so others are too: how the source was read must not matter
-            rows = self._rows = sort_rows(rows, self._levels())
+            rows = self._rows = sort_rows(rows, self.schema.n_levels)
         if self._owners is None:
             weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
             self._owners = np.repeat(np.arange(rows.n_rows, dtype=np.int64), weights.astype(np.int64))
@@ -212,9 +212,6 @@ class MemoryTable:
             # a run asks for one number of slots
             self._slots = {slots: choose_rows(words, slots)}
         return self._slots[slots]
-
-    def _levels(self) -> dict[str, int]:
-        return {name: column.n_levels for name, column in self.schema.columns.items()}
 
     def _numbers(self, column: str) -> NDArray[np.float64]:
         if column not in self._values:
@@ -263,7 +260,7 @@ class MemoryTable:
 
     def _distinct_rows(self) -> WeightedRows:
         if not self._shrunk:
-            self._rows = shrink_rows(self._rows, self._levels())
+            self._rows = shrink_rows(self._rows, self.schema.n_levels)
             self._shrunk = True
         return self._rows
 

@@ -76,10 +76,7 @@ def read_source(
 
 def read_declared(source: Any, schema: Schema) -> pa.Table:
     """Read the columns that a schema declares, as it declares them, ids and orders of records too."""
-    reducers, columns = schema.reducers, list(schema.sources)
-    coded = [name for name in schema.columns if name not in (*schema.numbers, *reducers, schema.order)]
-    numbers = [reducers[name].source(name) if name in reducers else name for name in schema.numbers]
-    return read_source(source, columns, coded=coded, layout=schema.file, numbers=[name for name in numbers if name])
+    return read_source(source, schema.sources, coded=schema.coded, layout=schema.file, numbers=schema.numbers)
 
 
 def check_file(path: Path) -> None:

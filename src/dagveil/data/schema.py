@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import tomli_w
 
 from dagveil.data.column import PAIRWISE, Column, Numeric
-from dagveil.data.records import Reducer, check_records, complete_records, list_sources, narrow_records
+from dagveil.data.records import RECORD_KEYS, Reducer, check_records
 from dagveil.errors import DagveilError, DataError, SchemaError
 
 SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -204,7 +204,7 @@ def read_text(path: str | Path, error: type[DagveilError], what: str, hint: str)
 RELATIONS: Final = ("add-remove", "replace-one")  # the neighbouring relations that a schema may name
 MOST_ROWS: Final = 10**15  # rows that a schema may declare
 DRAFT_HEADER: Final = "# unreviewed: levels, bounds, bins, centers and spreads were read from the data\n"
-PERSON_KEYS: Final = ("person", "records", "which", "order", "order_format", "missing_person")
+PERSON_KEYS: Final = ("person", *RECORD_KEYS)
 _LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore", *PERSON_KEYS, "reducers")
 DEFAULT_UNIT: Final = "one row"
 Pairs = tuple[tuple[str, str], ...]
@@ -308,24 +308,30 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         if both:
             raise SchemaError(f"dataset.ignore names {both[0]!r}, which is declared as a column too; keep one of both")
         self._check_knowledge()
-        facts = {key: getattr(self, key) for key in PERSON_KEYS}
         assign(self, "reducers", dict(self.reducers))
-        for key, value in complete_records(facts).items():
-            assign(self, key, value)
-            facts[key] = value
-        check_records(facts, self.columns, self.ignore, self.reducers)
+        if self.person is not None:
+            assign(self, "records", self.records or "one")
+            assign(self, "missing_person", self.missing_person or "drop")
+            if self.records == "one" and self.which is None and self.order is None:
+                assign(self, "which", "any")
+        check_records(self)
 
     def narrow(self, columns: Mapping[str, Column], **changes: Any) -> Schema:
         """Return the schema with some columns only, or with others in their place, and without knowledge."""
         kept = {name: reducer for name, reducer in self.reducers.items() if name in columns}
-        order = narrow_records({key: getattr(self, key) for key in PERSON_KEYS}, kept)
-        nothing: dict[str, Any] = {"tiers": (), "forbidden": (), "required": ()}
-        return msgspec.structs.replace(self, columns=columns, reducers=kept, **nothing, **order, **changes)
+        gone: dict[str, Any] = {"tiers": (), "forbidden": (), "required": ()}
+        if self.which == "any" and not any(reducer.take == "last" for reducer in kept.values()):
+            gone |= {"order": None, "order_format": None}  # it may have no use any more
+        return msgspec.structs.replace(self, columns=columns, reducers=kept, **gone, **changes)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The columns of the source that are read, the one of ids among them."""
-        return list_sources(self.person, self.order, self.columns, self.reducers)
+        """The columns of the source that are read, each once, the one of ids among them."""
+        found = [name for name in (self.person, self.order) if name is not None]
+        found += [name for name in self.columns if name not in self.reducers]
+        for name, reducer in self.reducers.items():
+            found += [*reducer.where, *filter(None, [reducer.source(name)])]
+        return tuple(dict.fromkeys(found))
 
     @property
     def protected(self) -> str:
@@ -343,9 +349,23 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(name for name, column in self.columns.items() if column.missing == PAIRWISE)
 
     @property
+    def n_levels(self) -> dict[str, int]:
+        """How many codes each column has."""
+        return {name: column.n_levels for name, column in self.columns.items()}
+
+    @property
     def numbers(self) -> tuple[str, ...]:
-        """The numeric columns."""
-        return tuple(name for name, column in self.columns.items() if isinstance(column, Numeric))
+        """The columns of the source whose cells are read as numbers."""
+        numeric = [name for name, column in self.columns.items() if isinstance(column, Numeric)]
+        read = (self.reducers[name].source(name) if name in self.reducers else name for name in numeric)
+        return tuple(name for name in read if name is not None)
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """The columns of the source that have levels: few distinct values, which are read faster as such."""
+        skipped = {self.order, *self.reducers}
+        levels = (name for name, column in self.columns.items() if not isinstance(column, Numeric))
+        return tuple(name for name in levels if name not in skipped)
 
     def _check_knowledge(self) -> None:
         for key in ("tiers", "forbidden", "required"):
@@ -414,16 +434,15 @@ def schema_to_toml(schema: Schema) -> str:
     facts = {field: getattr(schema, field) for field in _Dataset.__struct_fields__ if field != "name"}
     dataset = _Dataset(name=schema.dataset, **facts)
     knowledge = _Knowledge(schema.tiers, schema.forbidden, schema.required)
-    document: dict[str, Any] = {
+    document = {
         "dataset": _write_fields(dataset),
-        **({"file": layout} if (layout := msgspec.to_builtins(schema.file)) else {}),
+        "file": msgspec.to_builtins(schema.file),
         "columns": {name: _write_fields(column) for name, column in schema.columns.items()},
-        **({"reducers": reducers} if (reducers := msgspec.to_builtins(schema.reducers)) else {}),
+        "reducers": msgspec.to_builtins(schema.reducers),
+        "knowledge": msgspec.to_builtins(knowledge),
     }
-    if written := msgspec.to_builtins(knowledge):
-        document["knowledge"] = written
     header = "" if schema.reviewed else DRAFT_HEADER
-    return header + tomli_w.dumps(document)
+    return header + tomli_w.dumps({part: facts for part, facts in document.items() if facts})
 
 
 def load_schema(path: str | Path) -> Schema:

@@ -80,10 +80,9 @@ _BLOCK: Final = 2**20
 
 def row_words(rows: EncodedColumns, schema: Schema) -> Words:
     """Return the encoded cells of rows as integers, those of all columns."""
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
     # the number of a record and its bin are two facts: a missing value may have a bin of its own
     bits = [rows.values[name].view(np.uint64) for name in schema.columns if name in rows.values]
-    return [*pack_rows(rows.codes, levels), *bits]
+    return [*pack_rows(rows.codes, schema.n_levels), *bits]
 
 
 def hash_rows(words: Words) -> Hashes:

@@ -80,7 +80,7 @@ def add_encoded(pieces: Iterable[EncodedColumns], fields: pa.Schema, question: Q
 
 def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) -> WeightedRows | None:
     """Return the distinct rows of all pieces in the order of their codes; None as soon as there are too many."""
-    cube = Cube({name: column.n_levels for name, column in schema.columns.items()}, most)
+    cube = Cube(schema.n_levels, most)
     for piece in pieces:
         if not cube.add(piece):
             return None
@@ -89,7 +89,7 @@ def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) 
 
 def shrink_pieces(pieces: Iterable[WeightedRows], schema: Schema) -> Iterator[WeightedRows]:
     """Reduce each piece of coded rows to its distinct rows, where that pays."""
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    levels = schema.n_levels
     return (shrink_rows(rows, levels) for rows in pieces)
 
 
