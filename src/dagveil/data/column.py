@@ -16,10 +16,8 @@ import msgspec
 from dagveil.errors import SchemaError
 
 OWN_LEVEL: Final = "own-level"  # written for `outside` or `missing`: such values get a level of their own
+# written for `missing`: counted as with "own-level", but tests leave such records out of what they say of the column
 PAIRWISE: Final = "pairwise"
-"""Written for `missing`: counted as with "own-level", but tests leave such records out of what they say of the column.
-"""
-
 OTHER_LABEL: Final = "(other)"
 MISSING_LABEL: Final = "(missing)"
 MAX_LEVELS: Final = 1000  # the largest number of levels or bins that a column may declare
@@ -244,9 +242,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         """The number that stands for a missing value in sums."""
         if isinstance(self.missing, float):
             return self.missing
-        if self.center is not None:
-            return self.center
-        return _middle(*self.bounds)
+        lower, upper = self.bounds
+        return min(max(lower / 2 + upper / 2, lower), upper) if self.center is None else self.center
 
 
 Column = Categorical | Ordinal | Boolean | Numeric
@@ -340,9 +337,7 @@ def _extend(levels: tuple[str, ...], outside: str, missing: str | None) -> tuple
     labels = levels
     if outside == OWN_LEVEL:
         labels = (*labels, OTHER_LABEL)
-    if missing in (OWN_LEVEL, PAIRWISE):
-        labels = (*labels, MISSING_LABEL)
-    return labels
+    return (*labels, MISSING_LABEL) if missing in (OWN_LEVEL, PAIRWISE) else labels
 
 
 def _checked_scores(scores: Sequence[float], n_levels: int) -> tuple[float, ...]:
@@ -393,7 +388,3 @@ def _equal_cuts(lower: float, upper: float, bins: int) -> tuple[float, ...]:
     # weights first: upper - lower can overflow, and the cuts must stay inside the bounds
     cuts = (lower * ((bins - k) / bins) + upper * (k / bins) for k in range(1, bins))
     return tuple(cut for cut in dict.fromkeys(cuts) if lower < cut < upper)
-
-
-def _middle(lower: float, upper: float) -> float:
-    return min(max(lower / 2 + upper / 2, lower), upper)

@@ -114,16 +114,19 @@ class FileRows(RowSource):
     def _file_fields(self, path: Path) -> tuple[list[str], pa.Schema]:
         """Return all names of a file, and the types of the columns that are read."""
         reading.check_file(path)
-        ending, columns = known_ending(path), self._schema.sources
+        ending = known_ending(path)
         if ending == ".parquet":
             with reading.readable_as(path, "Parquet"):
-                fields = parquet.read_schema(path)
-        elif ending in _ARROW:
+                return self._choose_fields(path, parquet.read_schema(path))
+        if ending in _ARROW:
             with reading.open_arrow(path) as reader:
-                fields = reader.schema
-        else:
-            header = reading.read_header(path, self._schema.file, columns)
-            return header, pa.schema([(name, pa.string()) for name in columns])
+                return self._choose_fields(path, reader.schema)
+        columns = self._schema.sources
+        header = reading.read_header(path, self._schema.file, columns)
+        return header, pa.schema([(name, pa.string()) for name in columns])
+
+    def _choose_fields(self, path: Path, fields: pa.Schema) -> tuple[list[str], pa.Schema]:
+        columns = self._schema.sources
         reading.check_names(fields.names, columns, path.name)
         return list(fields.names), pa.schema([fields.field(name).remove_metadata() for name in columns])
 

@@ -218,15 +218,6 @@ class MemoryTable:
             raise SchemaError(f"column {column!r} is not numeric, so it has no sums; declare it numeric, or count it")
         return self._values[column]
 
-    def _distinct_numbers(self, names: Sequence[str]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]] | None:
-        """Return the numbers of distinct rows with multiplicities, where all columns have levels and that pays."""
-        columns = self.schema.columns
-        rows = self._distinct_rows()
-        if rows.weights is None or any(isinstance(columns[name], Numeric) for name in names):
-            return None
-        numbers = [np.array(_level_numbers(columns[name]))[rows.codes[name]] for name in names]
-        return numbers, rows.weights
-
     def _encoded_numbers(self, column: str) -> NDArray[np.float64]:
         """Return a number for each row: its own, or the declared one of its level."""
         declared = self.schema.columns[column]
@@ -246,11 +237,14 @@ class MemoryTable:
         """Return the rows that gradients and curvatures sum over, scaled already where that takes little memory."""
         key = (plan, may_weigh)
         if key not in self._descents:
-            distinct = self._distinct_numbers(plan.columns) if may_weigh else None
-            if distinct is None:
+            columns = [self.schema.columns[name] for name in plan.columns]
+            distinct = self._distinct_rows() if may_weigh else None
+            if distinct is None or distinct.weights is None or any(isinstance(column, Numeric) for column in columns):
                 rows = _DescentRows([self._encoded_numbers(name) for name in plan.columns], self.n_rows)
             else:
-                rows = _DescentRows(distinct[0], len(distinct[1]), distinct[1])
+                found = zip(plan.columns, columns, strict=True)
+                numbers = [np.array(_level_numbers(column))[distinct.codes[name]] for name, column in found]
+                rows = _DescentRows(numbers, distinct.n_rows, distinct.weights)
             if rows.n_rows * len(plan.columns) <= _MOST_KEPT_NUMBERS:
                 scaled = tuple(scale_blocks(rows.columns, plan, rows.n_rows))
                 rows = dataclasses.replace(rows, columns=(), scaled=scaled)
