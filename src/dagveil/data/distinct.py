@@ -81,7 +81,11 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
     sizes = [levels[name] for name in names]
     packed = pack_rows(rows.codes, levels)
     if len(packed) > 1:
-        return _shrink_by_first(rows, _join_words(packed))
+        _, first, times = np.unique(_join_words(packed), return_index=True, return_counts=True)
+        if not pays_to_shrink(first.size, rows.n_rows):
+            return rows
+        kept: dict[str, Codes] = {name: array[first] for name, array in rows.codes.items()}
+        return WeightedRows(codes=kept, weights=times.astype(np.float64), n_rows=first.size)
     domain = math.prod(sizes)
     if domain <= _SMALL_DOMAIN:  # without sorting
         counts = np.bincount(packed[0], minlength=domain)
@@ -247,14 +251,6 @@ def _join_words(packed: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.intege
         distinct, right = np.unique(word, return_inverse=True)
         joined = left.astype(np.int64) * distinct.size + right
     return joined
-
-
-def _shrink_by_first(rows: WeightedRows, keys: NDArray[np.integer[Any]]) -> WeightedRows:
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    if not pays_to_shrink(first.size, rows.n_rows):
-        return rows
-    codes: dict[str, Codes] = {name: array[first] for name, array in rows.codes.items()}
-    return WeightedRows(codes=codes, weights=counts.astype(np.float64), n_rows=first.size)
 
 
 Records = NDArray[Any]  # an array of structs, one of each distinct record, or of each person

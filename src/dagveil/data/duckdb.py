@@ -213,8 +213,6 @@ class DuckdbTable(RowSource):
     def __init__(self, path: Path, table: str, columns: Sequence[str], session: DuckdbSession) -> None:
         self._session = session
         self._place = ".".join(quote_name(part) for part in ("rows", *table.split(".")))
-        if not path.is_file():
-            raise DataError(f"there is no database {path}; check the path")
         try:
             session.run(f"ATTACH '{_quote_text(str(path))}' AS \"rows\" (TYPE duckdb, READ_ONLY)")
             fields = session.read(f"SELECT * FROM {self._place} LIMIT 0").schema

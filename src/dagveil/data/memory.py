@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagveil.data.column import Column, Numeric
+from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows, sort_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode, join_columns
 from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvatures, sum_gradients, weighs_exactly
@@ -102,11 +102,6 @@ class MemoryTable:
 
     def __repr__(self) -> str:
         return f"MemoryTable(dataset={self.schema.dataset!r}, columns={len(self.schema.columns)})"
-
-    @property
-    def n_distinct(self) -> int:
-        """The number of distinct coded rows, or of rows where these are not kept."""
-        return self._distinct_rows().n_rows
 
     def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
         """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
@@ -223,7 +218,11 @@ class MemoryTable:
         declared = self.schema.columns[column]
         if isinstance(declared, Numeric):
             return self._numbers(column)
-        return np.array(_level_numbers(declared))[self._row_codes(column)]
+        return self._level_numbers(column, self._row_codes(column))
+
+    def _level_numbers(self, column: str, codes: Codes) -> NDArray[np.float64]:
+        declared = self.schema.columns[column]
+        return np.array(() if isinstance(declared, Numeric) else declared.numbers)[codes]
 
     def _row_codes(self, column: str) -> Codes:
         """Return the code of each row."""
@@ -237,13 +236,12 @@ class MemoryTable:
         """Return the rows that gradients and curvatures sum over, scaled already where that takes little memory."""
         key = (plan, may_weigh)
         if key not in self._descents:
-            columns = [self.schema.columns[name] for name in plan.columns]
-            distinct = self._distinct_rows() if may_weigh else None
-            if distinct is None or distinct.weights is None or any(isinstance(column, Numeric) for column in columns):
+            numeric = any(isinstance(self.schema.columns[name], Numeric) for name in plan.columns)
+            distinct = self._distinct_rows() if may_weigh and not numeric else None
+            if distinct is None or distinct.weights is None:
                 rows = _DescentRows([self._encoded_numbers(name) for name in plan.columns], self.n_rows)
             else:
-                found = zip(plan.columns, columns, strict=True)
-                numbers = [np.array(_level_numbers(column))[distinct.codes[name]] for name, column in found]
+                numbers = [self._level_numbers(name, distinct.codes[name]) for name in plan.columns]
                 rows = _DescentRows(numbers, distinct.n_rows, distinct.weights)
             if rows.n_rows * len(plan.columns) <= _MOST_KEPT_NUMBERS:
                 scaled = tuple(scale_blocks(rows.columns, plan, rows.n_rows))
@@ -323,9 +321,3 @@ def _sum_down(wide: NDArray[np.int64], columns: tuple[str, ...], wanted: tuple[s
     kept = [name for name in columns if name in wanted]
     narrow = wide.sum(axis=tuple(axis for axis, name in enumerate(columns) if name not in wanted), dtype=np.int64)
     return np.ascontiguousarray(narrow.transpose([kept.index(name) for name in wanted]))
-
-
-def _level_numbers(column: Column) -> tuple[float, ...]:
-    if isinstance(column, Numeric):
-        raise SchemaError("a numeric column has numbers of its own")
-    return column.numbers

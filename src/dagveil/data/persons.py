@@ -106,10 +106,7 @@ class RecordLayout:
                 one = Schema(dataset=self.schema.dataset, columns={name: declared})
                 found = encode(pa.table({name: cells}), one)
                 # what does not match must not tell equal records apart
-                blank = _blank_cell(name, declared)
-                codes = np.where(match, found.codes[name], blank.codes[name])
-                values = {key: np.where(match, found.values[key], blank.values[key]) for key in found.values}
-                put_cells(heads, EncodedColumns(len(heads), {name: codes}, values))
+                put_cells(heads, _fill_blank(found, ~match, name, declared))
         heads[f"{name}:match"] = match
 
     def fold(self, records: Records) -> Records:
@@ -150,7 +147,7 @@ class RecordLayout:
         if not len(rest):
             return np.asarray(alone)
         order = np.lexsort([*_rank_keys(rest, self.schema.which), *_person_keys(rest)])
-        starts = _find_starts(rest, order)
+        starts = np.flatnonzero(_differ(rest["person"][order]))
         merged = rest[order[starts]]
         for name, reducer in self.schema.reducers.items():
             merged[f"{name}:n"] = np.add.reduceat(rest[f"{name}:n"][order], starts)
@@ -230,10 +227,6 @@ def _is_known(cells: pa.ChunkedArray, name: str, column: Column) -> NDArray[np.b
     return np.asarray(find_levels(cells, column, name, np.arange(missing + 1)) != missing)
 
 
-def _blank_cell(name: str, column: Column) -> EncodedColumns:
-    return encode(pa.table({name: pa.nulls(1, pa.string())}), Schema(dataset="blank", columns={name: column}))
-
-
 def _hash_records(heads: Records, key: bytes) -> NDArray[np.uint64]:
     size, content = heads.dtype.itemsize, heads.tobytes()
     digests = b"".join(
@@ -268,12 +261,7 @@ def _differ(words: NDArray[Any]) -> NDArray[np.bool_]:
 
 # --- the records of a person ---
 
-_LAST_PARTS: Final[dict[str, tuple[Any, ...]]] = {
-    "kind": ("u1",),
-    "order": ("<f8",),
-    "time": ("<f8",),
-    "tie": ("<u8", (2,)),
-}
+_LAST_PARTS: Final = {"kind": ("u1",), "order": ("<f8",), "time": ("<f8",), "tie": ("<u8", (2,))}
 
 
 def _person_keys(rows: Records) -> list[NDArray[Any]]:
@@ -297,10 +285,6 @@ def _rank_keys(entries: Records, which: str | None, prefix: str = "") -> list[ND
     return [*keys, sign * order, sign * kind, kind == NO_ORDER]
 
 
-def _find_starts(rows: Records, order: NDArray[np.intp]) -> NDArray[np.intp]:
-    return np.flatnonzero(_differ(rows["person"][order]))
-
-
 def _reduce(entries: Records, name: str, reducer: Reducer, column: Column) -> pa.Array:
     counts = entries[f"{name}:n"]
     if reducer.take == "any":
@@ -313,7 +297,7 @@ def _reduce(entries: Records, name: str, reducer: Reducer, column: Column) -> pa
 
 
 def _fill_blank(found: EncodedColumns, without: NDArray[np.bool_], name: str, column: Column) -> EncodedColumns:
-    blank = _blank_cell(name, column)
+    blank = encode(pa.table({name: pa.nulls(1, pa.string())}), Schema(dataset="blank", columns={name: column}))
     codes: Codes = np.where(without, blank.codes[name], found.codes[name])
     values = {key: np.where(without, blank.values[key], found.values[key]) for key in found.values}
     return EncodedColumns(found.n_rows, {name: codes}, values)
@@ -334,7 +318,9 @@ def open_persons(rows: RowSource, schema: Schema, key: bytes, held_bytes: float)
         return _weigh(store, layout, held_bytes)
     pieces = Store(row_kind(schema.columns), held_bytes)
     for bucket in store.read():
-        pieces.add(pack_cells(layout.rows(fold_bucket(bucket, layout, held_bytes)), pieces.kind))
+        entries = [layout.fold(share) for share in _read_shares(bucket, layout.kind, held_bytes)]
+        merged = layout.merge(np.concatenate([np.zeros(0, layout.entry), *entries]))
+        pieces.add(pack_cells(layout.rows(merged), pieces.kind))
     persons = StoredRows(pieces, pa.schema([(name, pa.string()) for name in schema.columns]), of_persons=True)
     if not pieces.spilled:
         return MemoryTable(join_columns(list(persons.encoded(schema)), schema), schema)
@@ -346,12 +332,6 @@ def label_records(records: Records) -> NDArray[np.intp]:
     heads = records["head"]
     first = np.where(heads["own"], records["tie"][:, 0], heads["person"][:, 0])
     return np.asarray((first % np.uint64(BUCKETS)).astype(np.intp))
-
-
-def fold_bucket(bucket: Callable[[], Iterator[Records]], layout: RecordLayout, held_bytes: float) -> Records:
-    """Return the entries of the persons of a bucket; a bucket that is too large is read in shares, by tie."""
-    entries = [layout.fold(share) for share in _read_shares(bucket, layout.kind, held_bytes)]
-    return layout.merge(np.concatenate([np.zeros(0, layout.entry), *entries]))
 
 
 def _read_shares(bucket: Callable[[], Iterator[Records]], kind: np.dtype[Any], held_bytes: float) -> Iterator[Records]:

@@ -25,11 +25,7 @@ from dagveil.data.schema import PLAIN_LAYOUT, SEPARATORS, FileLayout, Schema, en
 from dagveil.errors import DataError
 
 BLOCK_BYTES: Final = (2**24, 2**30)
-_BYTES: Final = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
+_BYTES: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 # characters of a line of names: a small file that is unpacked may have a line without an end
 _LONGEST_LINE: Final = 2**24
 ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
@@ -55,7 +51,8 @@ def read_source(
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
-        return _select(source, columns, "the table")
+        check_names(source.column_names, columns, "the table")
+        return source if columns is None else source.select(list(columns))
     package = type(source).__module__.partition(".")[0]
     if package == "polars" and hasattr(source, "to_arrow"):
         # not all at once: for a column of Python objects polars would hand out addresses in memory
@@ -108,33 +105,26 @@ def _read_path(
 
 
 def _read_delimited(path: Path, layout: FileLayout, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+    import pyarrow.csv
+
     header = read_header(path, layout, columns)
     wanted = header if columns is None else list(columns)
+    delimiter = layout.separator_of(path)
     for block_bytes in BLOCK_BYTES:
+        broken = BrokenLines()
+        options = delimited_options(delimiter, header, wanted, coded, block_bytes, broken, layout.encoding)
         try:
-            return _parse_delimited(path, layout, header, wanted, coded, block_bytes)
+            table = pyarrow.csv.read_csv(path, **options)
         except pa.ArrowInvalid as error:
             if is_empty(path, error, block_bytes):
                 return pa.table({name: pa.array([], pa.string()) for name in wanted})
+            continue
         except (OSError, UnicodeDecodeError):
             break
-    raise unreadable(path)
-
-
-def _parse_delimited(
-    path: Path, layout: FileLayout, header: list[str], wanted: list[str], coded: Collection[str], block_bytes: int
-) -> pa.Table:
-    import pyarrow.csv
-
-    broken = BrokenLines()
-    delimiter = layout.separator_of(path)
-    options = delimited_options(delimiter, header, wanted, coded, block_bytes, broken, layout.encoding)
-    table = pyarrow.csv.read_csv(path, **options)
-    if broken.count:
         # a broken line is still one record: dropping it would change the number of rows
         nulls = pa.table([pa.nulls(broken.count, field.type) for field in table.schema], schema=table.schema)
-        table = pa.concat_tables([table, nulls])
-    return table
+        return pa.concat_tables([table, nulls]) if broken.count else table
+    raise unreadable(path)
 
 
 def delimited_options(
@@ -317,11 +307,6 @@ def _from_arrays(names: list[str], take: Callable[[int], Any], columns: Sequence
     if len({len(array) for array in arrays}) > 1:
         raise DataError(f"the columns of {place} have different lengths; give one cell per row in every column")
     return pa.table(dict(zip(wanted, arrays, strict=True)))
-
-
-def _select(table: pa.Table, columns: Sequence[str] | None, place: str) -> pa.Table:
-    check_names(table.column_names, columns, place)
-    return table if columns is None else table.select(list(columns))
 
 
 def check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) -> None:

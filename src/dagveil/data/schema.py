@@ -388,20 +388,16 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
-class _Dataset(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    reviewed: bool
-    unit: str = DEFAULT_UNIT
-    relation: str = "add-remove"
-    nominal_rows: int | None = None
-    public: bool = False
-    ignore: tuple[str, ...] = ()
-    person: str | None = None
-    records: str | None = None
-    which: str | None = None
-    order: str | None = None
-    order_format: str | None = None
-    missing_person: str | None = None
+_FACTS: Final = ("unit", "relation", "nominal_rows", "public", "ignore", *PERSON_KEYS)
+_Dataset = msgspec.defstruct(
+    "_Dataset",
+    [
+        ("name", str),
+        ("reviewed", bool),
+        *((fact.name, fact.type, fact.default) for fact in msgspec.structs.fields(Schema) if fact.name in _FACTS),
+    ],
+    forbid_unknown_fields=True,
+)
 
 
 class _Knowledge(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -411,7 +407,7 @@ class _Knowledge(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
-    dataset: _Dataset
+    dataset: _Dataset  # type: ignore[valid-type]
     columns: dict[str, Any]
     knowledge: _Knowledge = msgspec.field(default_factory=_Knowledge)
     file: FileLayout = PLAIN_LAYOUT
