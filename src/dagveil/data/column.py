@@ -65,21 +65,14 @@ class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
 class Categorical(_Labelled, frozen=True, tag="categorical"):
     """A column with declared levels and no order among them.
 
-    Parameters
-    ----------
-    levels
-        The names of the levels.
-    outside
-        Where a value that is no declared level goes: the name of a level, or "own-level" for a level "(other)".
-    missing
-        Where a missing value goes: the name of a level, "own-level" for a level "(missing)", "pairwise" for a level
-        "(missing)" that tests leave out, or None to treat it as an outside value.
-    scores
-        A number for each level, for linear methods; None takes 0, 1, 2, … in the order of the levels.
-    spellings
-        Other texts that stand for a level, by level: {"F": ("f", "female")}.
-    missing_words
-        Texts that say that a value is missing, such as "NA".
+    - `levels`: the names of the levels.
+    - `outside`: where a value that is no declared level goes: the name of a level, or "own-level" for a level
+      "(other)".
+    - `missing`: where a missing value goes: the name of a level, "own-level" for a level "(missing)", "pairwise" for a
+      level "(missing)" that tests leave out, or None to treat it as an outside value.
+    - `scores`: a number for each level, for linear methods; None takes 0, 1, 2, … in the order of the levels.
+    - `spellings`: other texts that stand for a level, by level: {"F": ("f", "female")}.
+    - `missing_words`: texts that say that a value is missing, such as "NA".
 
     Examples
     --------
@@ -140,22 +133,16 @@ class Boolean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="numeric"):
     """A column of numbers, clipped to public bounds, and counted in public bins.
 
-    Parameters
-    ----------
-    bounds
-        Lowest and highest value. Values beyond them, infinities included, are clipped.
-    bins
-        A number of bins of equal width, or increasing edges inside the bounds (the bounds may be repeated). None means
-        default bins: the quartiles of a normal distribution with the declared center and spread, or else
-        four bins of equal width. A bin holds its lower edge, the last one both edges.
-    missing
-        The number that stands for a missing value (not a number, or text that is no number), or "own-level" for a
-        level "(missing)" when counted, and the center with an indicator beside it otherwise, or "pairwise" for the
-        same, which tests leave out. None means the center, or else the middle of the bounds.
-    center, spread
-        Optional public guesses of the mean and the standard deviation.
-    missing_words
-        Texts that say that a value is missing. A word that is a number, such as "-9", means every cell of that value.
+    - `bounds`: lowest and highest value. Values beyond them, infinities included, are clipped.
+    - `bins`: a number of bins of equal width, or increasing edges inside the bounds (the bounds may be repeated). None
+      means default bins: the quartiles of a normal distribution with the declared center and spread, or else four bins
+      of equal width. A bin holds its lower edge, the last one both edges.
+    - `missing`: the number that stands for a missing value (not a number, or text that is no number), or "own-level"
+      for a level "(missing)" when counted, and the center with an indicator beside it otherwise, or "pairwise" for the
+      same, which tests leave out. None means the center, or else the middle of the bounds.
+    - `center`, `spread`: optional public guesses of the mean and the standard deviation.
+    - `missing_words`: texts that say that a value is missing. A word that is a number, such as "-9", means every cell
+      of that value.
 
     Examples
     --------

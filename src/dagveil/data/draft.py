@@ -190,14 +190,10 @@ def draft_schema(
 
     Columns that look like dates, or like names of records or persons, are left out: they stand under `ignore`.
 
-    Parameters
-    ----------
-    source
-        Anything that `read_source` reads.
-    dataset
-        The name of the data set; the name of the file if None.
-    separator, decimal, encoding
-        How a delimited file is written, as in `FileLayout`; None looks at its first lines, and takes UTF-8.
+    - `source`: anything that `read_source` reads.
+    - `dataset`: the name of the data set; the name of the file if None.
+    - `separator`, `decimal`, `encoding`: how a delimited file is written, as in `FileLayout`; None looks at its first
+      lines, and takes UTF-8.
 
     Examples
     --------
@@ -389,12 +385,8 @@ def find_doubts(source: Any, draft: Schema) -> dict[str, str]:
     Doubtful are columns that were left out (dates, identifiers of records and of persons), columns with one value or
     none, texts that are too many to be levels, levels that differ in capitals and blanks only, and missing numbers.
 
-    Parameters
-    ----------
-    source
-        What the draft was read from.
-    draft
-        What `draft_schema` has made of it.
+    - `source`: what the draft was read from.
+    - `draft`: what `draft_schema` has made of it.
 
     Examples
     --------
@@ -427,7 +419,8 @@ def _doubt(found: ReadColumn, column: Column) -> str | None:
     several = next(((level, *others) for level, others in merged.items() if others), None)
     if several is None:
         return None
-    example = " and ".join(_shorten(text) for text in sorted(several)[:2])
+    shown = (text if len(text) <= _LONGEST_EXAMPLE else text[:_LONGEST_EXAMPLE] + "…" for text in sorted(several)[:2])
+    example = " and ".join(map(repr, shown))
     return (
         f"{len(texts)} spellings of {len(merged)} levels, such as {example}: merged under `spellings`; add others there"
     )
@@ -440,7 +433,3 @@ def _about_missing(column: Numeric) -> str:
         f'has missing values: a bin of their own (missing = "{OWN_LEVEL}"); methods that add numbers up put the center '
         f"there, {column.missing_value:g}: is that right?"
     )
-
-
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_EXAMPLE else text[:_LONGEST_EXAMPLE] + "…")

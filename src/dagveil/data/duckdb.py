@@ -18,16 +18,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagveil.data.cells import is_integer_text, place_codes, spell_levels
 from dagveil.data.column import Column, LevelColumn, Numeric, marks_missing
 from dagveil.data.distinct import WeightedRows, shrink_rows
-from dagveil.data.encoding import Codes, code_type, is_text
+from dagveil.data.encoding import code_type, is_text
 from dagveil.data.files import FileRows, known_ending
 from dagveil.data.reading import check_names
 from dagveil.data.schema import Schema
-from dagveil.data.streams import RowSource, batch_rows, collect_distinct, encode_batch
+from dagveil.data.streams import RowSource, batch_rows, collect_distinct, encode_batch, read_coded
 from dagveil.errors import DataError, MissingExtraError
 
 MOST_BRANCHES: Final = 64  # a CASE with more branches than this would cost more than it saves
@@ -259,9 +258,9 @@ def group_rows(
 ) -> Iterator[WeightedRows] | None:
     """Let DuckDB count the distinct coded rows; None where a column's code has no expression."""
     expressions = [write_code(name, fields.field(name).type, column, rule) for name, column in schema.columns.items()]
-    if any(expression is None for expression in expressions):
-        return None
     found = [expression for expression in expressions if expression is not None]
+    if len(found) < len(expressions):
+        return None
     # Smallest and largest numbers in Parquet files leave not-a-number out, and DuckDB would fold conditions by them.
     floats = any(pa.types.is_floating(fields.field(name).type) for name in schema.columns)
     session.run(f"SET disabled_optimizers = '{'statistics_propagation' if floats else ''}'")
@@ -269,16 +268,7 @@ def group_rows(
     grouped = ", ".join(str(position + 1) for position in range(len(found)))
     query = f"SELECT {codes}, count(*) AS weight FROM {place} GROUP BY {grouped}"
     values = [value for expression in found for value in expression.values]
-    return (_read_group(batch, schema) for batch in session.read(query, values))
-
-
-def _read_group(batch: pa.RecordBatch, schema: Schema) -> WeightedRows:
-    codes: dict[str, Codes] = {
-        name: batch.column(position).to_numpy(zero_copy_only=False).astype(code_type(column), copy=False)
-        for position, (name, column) in enumerate(schema.columns.items())
-    }
-    weights: NDArray[np.float64] = batch.column(batch.num_columns - 1).to_numpy().astype(np.float64)
-    return WeightedRows(codes=codes, weights=weights, n_rows=len(weights))
+    return (read_coded(batch, schema) for batch in session.read(query, values))
 
 
 def _quote_text(text: str) -> str:

@@ -82,11 +82,15 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
 
 def check_types(fields: pa.Schema, schema: Schema) -> None:
     """Refuse columns of types that cannot be read, without a record."""
+    encode(empty_table(fields), schema)
+
+
+def empty_table(fields: pa.Schema) -> pa.Table:
+    """Return a table without rows."""
     try:
-        empty = fields.empty_table()
+        return fields.empty_table()
     except pa.ArrowNotImplementedError:
         raise DataError("a column is of a type that Arrow cannot make, such as a union; convert it to text") from None
-    encode(empty, schema)
 
 
 def join_columns(pieces: Sequence[EncodedColumns], schema: Schema) -> EncodedColumns:

@@ -202,12 +202,9 @@ class Engine(enum.Enum):
 class DatabaseTable:
     """A table of a database, as a source.
 
-    Parameters
-    ----------
-    place
-        A DuckDB or SQLite file, the postgresql:// URL of a server, or the spark:// URL of a cluster.
-    table
-        Name of the table. On a cluster it may also be the path of Parquet or CSV files that all workers can read.
+    - `place`: a DuckDB or SQLite file, the postgresql:// URL of a server, or the spark:// URL of a cluster.
+    - `table`: name of the table. On a cluster it may also be the path of Parquet or CSV files that all workers can
+      read.
     """
 
     place: str
@@ -280,14 +277,9 @@ class Rows:
 def choose_engine(source: Any, engine: Engine | str = Engine.AUTO, memory_limit: str | int | None = None) -> Rows:
     """Settle which engine counts a source, from public facts: its kind and the sizes of its files.
 
-    Parameters
-    ----------
-    source
-        As in `Rows`.
-    engine
-        An engine, or `auto`.
-    memory_limit
-        Such as 8GB, for DuckDB and for what is held in memory.
+    - `source`: as in `Rows`.
+    - `engine`: an engine, or `auto`.
+    - `memory_limit`: such as 8GB, for DuckDB and for what is held in memory.
 
     Examples
     --------

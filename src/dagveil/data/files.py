@@ -209,8 +209,7 @@ def read_names(path: str | Path) -> tuple[tuple[str, ...], FileLayout]:
     except UnicodeDecodeError:
         raise encoding_error(path) from None
     mark = max(SEPARATORS, key=lambda each: (line.count(each), each == usual_separator(path)))
-    names = tuple(name.strip() for name in next(csv.reader([line], delimiter=mark), []))
-    names = tuple(name for name in names if name)
+    names = tuple(name.strip() for name in next(csv.reader([line], delimiter=mark), []) if name.strip())
     if not names:
         raise DataError(f"the first line of {path.name} names no columns; name them yourself")
     return names, PLAIN_LAYOUT if mark == usual_separator(path) else FileLayout(separator=mark)

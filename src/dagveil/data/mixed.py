@@ -9,15 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from dagveil.data.moments import (
-    MOST_FEATURES,
-    Floats,
-    MomentPlan,
-    NumbersAsTheyAre,
-    expand_legendre,
-    quantise_rows,
-    scale_column,
-)
+from dagveil.data.moments import MOST_FEATURES, Floats, MomentPlan, NumbersAsTheyAre, expand_legendre, quantise_rows
+from dagveil.data.selection import scale_numbers
 from dagveil.errors import SchemaError
 
 INDICATOR: Final = math.sqrt(0.5)
@@ -147,7 +140,7 @@ class MixedPlan(NumbersAsTheyAre):
                 with np.errstate(over="ignore", invalid="ignore"):
                     room[start] = (column - center) / width
             else:
-                expand_legendre(scale_column(column, center, width), room[start : start + degree])
+                expand_legendre(scale_numbers(column, center, width), room[start : start + degree])
             start += degree
             if name in self.marked:
                 missing = np.isnan(column)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.column import Column
-from dagveil.data.selection import scale_to_unit
+from dagveil.data.selection import scale_numbers, scale_to_unit
 from dagveil.errors import DataError, SchemaError
 
 LARGEST_CAP: Final = 2**40  # the largest squared integer norm that a plan may allow
@@ -344,18 +344,8 @@ class FeaturePlan(NumbersAsTheyAre):
         """Turn d columns into features (d k, n), those of one column together. Not-a-number counts as the center."""
         features = np.empty((len(block), self.degree, len(block[0])))
         for column, center, reach, out in zip(block, self.centers, self.reaches, features, strict=True):
-            expand_legendre(scale_column(column, center, reach), out)
+            expand_legendre(scale_numbers(column, center, reach), out)
         return features.reshape(-1, len(block[0]))
-
-
-def scale_column(column: Floats, center: float, width: float) -> Floats:
-    """Scale numbers to [−1, 1], each by itself: clipped beyond, the centre if not a number."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.asarray(column, dtype=np.float64) - center
-        scaled /= width
-    np.clip(scaled, -1.0, 1.0, out=scaled)
-    scaled[np.isnan(scaled)] = 0.0
-    return scaled
 
 
 def expand_legendre(scaled: Floats, out: Floats) -> None:

@@ -22,6 +22,7 @@ from dagveil.data.encoding import (
     Codes,
     EncodedColumns,
     clip_numbers,
+    empty_table,
     encode,
     find_levels,
     join_columns,
@@ -62,13 +63,7 @@ class RecordLayout:
 
     def check_types(self, fields: pa.Schema) -> None:
         """Refuse columns of types that cannot be read, without a record."""
-        try:
-            empty = pa.schema([fields.field(name) for name in self.schema.sources]).empty_table()
-        except pa.ArrowNotImplementedError:
-            raise DataError(
-                "a column is of a type that Arrow cannot make, such as a union; convert it to text"
-            ) from None
-        self.read(empty)
+        self.read(empty_table(pa.schema([fields.field(name) for name in self.schema.sources])))
 
     def read(self, table: pa.Table) -> Records:
         """Turn rows into records: equal ones once, with their number; rows without an id as declared."""

@@ -28,18 +28,12 @@ RECORD_KEYS: Final = ("records", "which", "order", "order_format", "missing_pers
 class Reducer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a column of the table of persons takes from all records of a person.
 
-    Parameters
-    ----------
-    take
-        "any": whether a record matches `where`; "count": how many do, up to `up_to`; "last": the cell of the last
-        record that matches and has one; "mean": the mean of the numbers of those that match, each clipped to the
-        column's bounds.
-    of
-        The column of the source that "last" and "mean" read; left out, the one of the same name.
-    where
-        Texts by column of the source: a record matches if each of these columns holds one of its texts.
-    up_to
-        The largest count.
+    - `take`: "any": whether a record matches `where`; "count": how many do, up to `up_to`; "last": the cell of the last
+      record that matches and has one; "mean": the mean of the numbers of those that match, each clipped to the column's
+      bounds.
+    - `of`: the column of the source that "last" and "mean" read; left out, the one of the same name.
+    - `where`: texts by column of the source: a record matches if each of these columns holds one of its texts.
+    - `up_to`: the largest count.
     """
 
     take: str

@@ -130,24 +130,25 @@ def _read_lines(path: Path, layout: FileLayout) -> Iterator[str]:
         raise DataError(f"the first lines of {path.name} cannot be read; check that the file is complete") from None
 
 
+def _split_lines(lines: list[str], mark: str) -> list[list[str]]:
+    """Return the cells of each line; none if a mark cannot separate them."""
+    try:
+        return [row for row in csv.reader(lines, delimiter=mark) if row]
+    except csv.Error:
+        return []
+
+
 def _count_columns(lines: list[str], mark: str) -> int:
     """Count the columns of a separator; one if the lines do not agree on their number."""
-    try:
-        widths = [len(row) for row in csv.reader(lines, delimiter=mark) if row]
-    except csv.Error:
-        return 1
+    widths = [len(row) for row in _split_lines(lines, mark)]
     agreed = sum(width == widths[0] for width in widths) if widths else 0
     return widths[0] if agreed >= _SHARE_OF_LINES * len(widths) and agreed else 1
 
 
 def _has_comma_numbers(lines: list[str], mark: str) -> bool:
-    try:
-        cells = [cell for row in itertools.islice(csv.reader(lines, delimiter=mark), 1, None) for cell in row]
-    except csv.Error:
-        return False
-    commas, points = (
-        sum(form.fullmatch(cell) is not None for cell in cells) for form in (_COMMA_NUMBER, _POINT_NUMBER)
-    )
+    cells = [cell for row in _split_lines(lines, mark)[1:] for cell in row]
+    forms = (_COMMA_NUMBER, _POINT_NUMBER)
+    commas, points = (sum(form.fullmatch(cell) is not None for cell in cells) for form in forms)
     return commas > points
 
 
@@ -218,42 +219,24 @@ def tidy_dataset(name: str) -> str:
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """Levels, bounds and public facts of one data set.
 
-    Parameters
-    ----------
-    dataset
-        The identity of the data set in the ledger, without blanks around it and in Unicode form NFC.
-    columns
-        The columns by name, in order.
-    reviewed
-        Whether someone has checked that levels and bounds are public knowledge.
-    unit
-        What one record is, in words: the unit that is protected; where a person is named, what a person is.
-    relation
-        "add-remove" or "replace-one".
-    nominal_rows
-        A public guess of the number of rows.
-    tiers, forbidden, required
-        Background knowledge: columns in causal order, and pairs (cause, effect).
-    public
-        Whether the data set is public, so that nothing needs protection.
-    file
-        How delimited files are written; other sources do not need it.
-    ignore
-        Columns of the data that are left out on purpose. None that the schema does not name is read anyway.
-    person
-        The column whose values name persons: it is never a node, and a person with all records is what is protected.
-    records
-        "one" record of each person counts, or all of them "weigh" one together.
-    which
-        If one counts: the "first" or "last" by the order, or "any", chosen by a hash with a fresh key.
-    order
-        A column of dates or numbers that puts a person's records in order.
-    order_format
-        How its dates are written, such as "%d.%m.%Y"; left out, they are ISO dates or numbers.
-    missing_person
-        "drop" records without an id, or let each be its "own" person.
-    reducers
-        Columns of the table of persons that are made of all records of a person.
+    - `dataset`: the identity of the data set in the ledger, without blanks around it and in Unicode form NFC.
+    - `columns`: the columns by name, in order.
+    - `reviewed`: whether someone has checked that levels and bounds are public knowledge.
+    - `unit`: what one record is, in words: the unit that is protected; where a person is named, what a person is.
+    - `relation`: "add-remove" or "replace-one".
+    - `nominal_rows`: a public guess of the number of rows.
+    - `tiers`, `forbidden`, `required`: background knowledge: columns in causal order, and pairs (cause, effect).
+    - `public`: whether the data set is public, so that nothing needs protection.
+    - `file`: how delimited files are written; other sources do not need it.
+    - `ignore`: columns of the data that are left out on purpose. None that the schema does not name is read anyway.
+    - `person`: the column whose values name persons: it is never a node, and a person with all records is what is
+      protected.
+    - `records`: "one" record of each person counts, or all of them "weigh" one together.
+    - `which`: if one counts: the "first" or "last" by the order, or "any", chosen by a hash with a fresh key.
+    - `order`: a column of dates or numbers that puts a person's records in order.
+    - `order_format`: how its dates are written, such as "%d.%m.%Y"; left out, they are ISO dates or numbers.
+    - `missing_person`: "drop" records without an id, or let each be its "own" person.
+    - `reducers`: columns of the table of persons that are made of all records of a person.
 
     Examples
     --------

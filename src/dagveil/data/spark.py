@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dagveil.data import streams
 from dagveil.data.distinct import Records, WeightedRows, pack_cells, row_kind, take_cells_of
-from dagveil.data.encoding import EncodedColumns, code_type
+from dagveil.data.encoding import EncodedColumns
 from dagveil.data.persons import RecordLayout, collapse, label_records, weigh_piece
 from dagveil.data.reading import check_names
 from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
@@ -63,7 +63,7 @@ class SparkRows(streams.RowSource):
         """Let the executors answer for their rows, and add the answers."""
         empty = streams.add_encoded([], self.fields, question, schema)
         work = functools.partial(sum_partition, read=self._read, fields=self.fields, question=question, schema=schema)
-        return functools.reduce(streams.Sums.plus, ask_executors(self.select(schema.columns), work), empty)
+        return functools.reduce(streams.add_sums, ask_executors(self.select(schema.columns), work), empty)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
@@ -78,12 +78,7 @@ class SparkRows(streams.RowSource):
             raise cluster_failure(error) from None
         if found.num_rows > most:
             return None
-        codes = {
-            name: found.column(position).to_numpy().astype(code_type(column))
-            for position, (name, column) in enumerate(schema.columns.items())
-        }
-        weights = found.column(len(names)).to_numpy().astype(np.float64)
-        return streams.collect_distinct([WeightedRows(codes, weights, found.num_rows)], schema, most)
+        return streams.collect_distinct([streams.read_coded(found, schema)], schema, most)
 
 
 def ask_executors(frame: Any, work: Callable[..., Iterator[pa.RecordBatch]]) -> Iterator[Any]:
@@ -284,7 +279,7 @@ def sum_weighed(
     kind = RecordLayout(schema, key).weighed_kind
     pieces = [weigh_piece(rows, schema) for rows in _unpack_rows(batches, kind)]
     table = WeighedTable(lambda: iter(pieces), schema, 0)
-    yield pack_answer(question.ask(table))
+    yield pack_answer(question.ask(table)[:-1])
 
 
 def read_persons(batches: Iterable[pa.RecordBatch], schema: Schema, kind: np.dtype[Any]) -> Iterator[EncodedColumns]:

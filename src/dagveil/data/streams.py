@@ -6,6 +6,8 @@ is a sum of exact integers over records, so engines that stream agree with the m
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,26 +39,20 @@ class Question:
     name: str
     arguments: tuple[Any, ...]
 
-    def ask(self, table: Table) -> list[NDArray[Any]]:
-        """Return the answer as arrays that may be added."""
+    def ask(self, table: Table) -> Sums:
+        """Return the answer and the number of rows as arrays that may be added."""
         answer = getattr(table, self.name)(*self.arguments)
-        if isinstance(answer, list):
-            return answer
+        answers = answer if isinstance(answer, list) else [answer]
         # a Python integer has no largest value, so it must not become a machine's
-        return [answer if isinstance(answer, np.ndarray) else np.array(answer, dtype=object)]
+        return [each if isinstance(each, np.ndarray) else np.array(each, object) for each in (*answers, table.n_rows)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sums:
-    """The answer of some rows, and their number."""
+Sums = list[NDArray[Any]]  # the answer of some rows, and at the end their number
 
-    answers: list[NDArray[Any]]
-    n_rows: int
 
-    def plus(self, other: Sums) -> Sums:
-        """Add the answer of other rows."""
-        added = [first + second for first, second in zip(self.answers, other.answers, strict=True)]
-        return Sums(added, self.n_rows + other.n_rows)
+def add_sums(one: Sums, other: Sums) -> Sums:
+    """Add the answers of different rows."""
+    return [first + second for first, second in zip(one, other, strict=True)]
 
 
 def batch_rows(width: int) -> int:
@@ -72,10 +68,8 @@ def encode_batch(batch: pa.RecordBatch, schema: Schema) -> EncodedColumns:
 def add_encoded(pieces: Iterable[EncodedColumns], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
     """Add up the answers of pieces; a table without rows has an answer too, by the types of its columns."""
     empty = pa.table({name: pa.array([], fields.field(name).type) for name in schema.columns})
-    total = Sums(question.ask(MemoryTable(encode(empty, schema), schema)), 0)
-    for piece in pieces:
-        total = total.plus(Sums(question.ask(MemoryTable(piece, schema)), piece.n_rows))
-    return total
+    tables = (MemoryTable(piece, schema) for piece in itertools.chain([encode(empty, schema)], pieces))
+    return functools.reduce(add_sums, map(question.ask, tables))
 
 
 def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) -> WeightedRows | None:
@@ -85,6 +79,16 @@ def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) 
         if not cube.add(piece):
             return None
     return cube.rows()
+
+
+def read_coded(found: pa.Table | pa.RecordBatch, schema: Schema) -> WeightedRows:
+    """Return coded rows that another program has counted: the codes of all columns, and at last the weights."""
+    codes = {
+        name: found.column(position).to_numpy(zero_copy_only=False).astype(code_type(column), copy=False)
+        for position, (name, column) in enumerate(schema.columns.items())
+    }
+    weights = found.column(len(codes)).to_numpy(zero_copy_only=False).astype(np.float64)
+    return WeightedRows(codes=codes, weights=weights, n_rows=found.num_rows)
 
 
 def shrink_pieces(pieces: Iterable[WeightedRows], schema: Schema) -> Iterator[WeightedRows]:
@@ -318,9 +322,9 @@ class StreamedTable:
         numeric = [column for column in narrow.columns if isinstance(narrow.columns[column], Numeric)]
         if self._is_part and numeric and name not in ("counts", "counts_many"):
             raise SchemaError(f"a part of a table has counts only, and {numeric[0]!r} is numeric; ask the whole table")
-        total = self._rows.add_up(Question(name, tuple(arguments)), narrow)
-        self._note_rows(total.n_rows)
-        return total.answers
+        *answers, n_rows = self._rows.add_up(Question(name, tuple(arguments)), narrow)
+        self._note_rows(int(n_rows))
+        return answers
 
     def _note_rows(self, n_rows: int) -> None:
         if self._n_rows is not None and self._n_rows != n_rows:
