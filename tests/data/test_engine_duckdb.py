@@ -31,7 +31,8 @@ from dagveil.errors import DataError
 
 duckdb = pytest.importorskip("duckdb")
 
-SESSION = engine.DuckdbSession(2 * 10**8, threads=1)
+SESSION = engine.DuckdbSession(2 * 10**8)
+SESSION.run("SET threads = 1")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -130,7 +130,7 @@ def is_installed() -> bool:
 class DuckdbSession:
     """A connection with a memory limit in bytes and a private folder; it installs nothing and only reads."""
 
-    def __init__(self, memory_limit: int, threads: int | None = None) -> None:
+    def __init__(self, memory_limit: int) -> None:
         try:
             import duckdb
         except ImportError as error:
@@ -143,8 +143,6 @@ class DuckdbSession:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
-        if threads is not None:
-            options["threads"] = threads
         self.failures = duckdb.Error
         self._connection = duckdb.connect(":memory:", config=options)
         self._closer = weakref.finalize(self, _close, self._connection, self._folder, os.getpid())

@@ -29,14 +29,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.persons import open_persons
 from dagveil.data.reading import BLOCK_BYTES, BrokenLines, check_names, delimited_options, read_source
 from dagveil.data.schema import Schema
-from dagveil.data.streams import (
-    HELD_BYTES,
-    ArrowRows,
-    RowSource,
-    StreamedTable,
-    collect_distinct,
-    encode_batch,
-)
+from dagveil.data.streams import HELD_BYTES, ArrowRows, RowSource, StreamedTable, collect_distinct, encode_batch
 from dagveil.data.table import Table
 from dagveil.errors import DataError, MissingExtraError, SchemaError
 

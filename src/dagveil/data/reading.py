@@ -11,6 +11,7 @@ import csv
 import json
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -311,15 +312,13 @@ def _from_arrays(names: list[str], take: Callable[[int], Any], columns: Sequence
 
 def check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) -> None:
     """Refuse repeated names and lost columns."""
-    positions: dict[str, list[int]] = {}
-    for position, name in enumerate(found, start=1):
-        positions.setdefault(name, []).append(position)
-    twice = [places for places in positions.values() if len(places) > 1]
+    twice = [name for name, times in Counter(found).items() if times > 1]
     if twice:
         # not the names: without a header they are the cells of the first record
+        first, second, *_ = (position for position, name in enumerate(found, start=1) if name == twice[0])
         raise DataError(
-            f"{place} has {len(twice)} column names more than once, the first in columns {twice[0][0]} and "
-            f"{twice[0][1]}; rename them, or add a first line with names if there is none"
+            f"{place} has {len(twice)} column names more than once, the first in columns {first} and {second}; rename "
+            "them, or add a first line with names if there is none"
         )
     lost = [name for name in wanted or () if name not in found]
     if lost:

@@ -163,16 +163,8 @@ def _find_frame(session: Any, table: str, layout: FileLayout) -> Any:
     # everything is text here, as the other engines read such files; lines that are broken are Spark's to judge
     if layout.decimal != ".":
         raise DataError("a cluster reads no decimal commas; write these numbers with a point, or the table as Parquet")
-    delimiter = layout.separator_of(Path(table))
-    options = {
-        "header": True,
-        "sep": delimiter,
-        "encoding": layout.encoding,
-        "escape": '"',
-        "multiLine": True,
-        "inferSchema": False,
-    }
-    return session.read.options(**options).csv(table)
+    form = {"sep": layout.separator_of(Path(table)), "encoding": layout.encoding, "escape": '"'}
+    return session.read.options(header=True, multiLine=True, inferSchema=False, **form).csv(table)
 
 
 def _quote(name: str) -> str:

@@ -64,15 +64,13 @@ def simplify(mixed: MixedGraph) -> Dag | Cpdag | MixedGraph:
     """Return a graph of directed and undirected edges as a Dag or Cpdag, and any other as it is."""
     arcs: list[tuple[str, str, str | None]] = []
     for edge in mixed.edges:
-        match edge.mark_at_first, edge.mark_at_second:
-            case (Mark.TAIL, Mark.ARROW):
-                arcs.append((edge.first, edge.second, DIRECTED))
-            case (Mark.ARROW, Mark.TAIL):
-                arcs.append((edge.second, edge.first, DIRECTED))
-            case (Mark.TAIL, Mark.TAIL):
-                arcs += [(edge.first, edge.second, UNDIRECTED), (edge.second, edge.first, UNDIRECTED)]
-            case _:
-                return mixed
+        if edge.mark_at_first is not Mark.TAIL:
+            edge = edge.turned()
+        if edge.mark_at_first is not Mark.TAIL or edge.mark_at_second is Mark.CIRCLE:
+            return mixed
+        arcs.append((edge.first, edge.second, None))
+        if edge.mark_at_second is Mark.TAIL:
+            arcs.append((edge.second, edge.first, None))
     return join_arcs(mixed.nodes, arcs)
 
 
@@ -311,13 +309,10 @@ def to_dot(graph: Dag | Cpdag | MixedGraph) -> str:
     for edge in list_edges(mixed):
         if edge.mark_at_second is Mark.TAIL and edge.mark_at_first is not Mark.TAIL:
             edge = edge.turned()
-        match edge.mark_at_first, edge.mark_at_second:
-            case (Mark.TAIL, Mark.ARROW):
-                style = ""
-            case (Mark.TAIL, Mark.TAIL):
-                style = " [dir=none]"
-            case (first, second):
-                style = f" [dir=both, arrowtail={_HEADS[first]}, arrowhead={_HEADS[second]}]"
+        tail, head = edge[2:]
+        style = f" [dir=both, arrowtail={_HEADS[tail]}, arrowhead={_HEADS[head]}]"
+        if tail is Mark.TAIL and head is not Mark.CIRCLE:
+            style = "" if head is Mark.ARROW else " [dir=none]"
         lines.append(f"  {key[edge.first]} -> {key[edge.second]}{style};")
     return "\n".join(["digraph {", *lines, "}", ""])
 
