@@ -213,16 +213,12 @@ class MemoryTable:
             raise SchemaError(f"column {column!r} is not numeric, so it has no sums; declare it numeric, or count it")
         return self._values[column]
 
-    def _encoded_numbers(self, column: str) -> NDArray[np.float64]:
-        """Return a number for each row: its own, or the declared one of its level."""
+    def _encoded_numbers(self, column: str, codes: Codes | None = None) -> NDArray[np.float64]:
+        """Return a number for each row: its own, or the declared one of its level; codes may be those of other rows."""
         declared = self.schema.columns[column]
         if isinstance(declared, Numeric):
             return self._numbers(column)
-        return self._level_numbers(column, self._row_codes(column))
-
-    def _level_numbers(self, column: str, codes: Codes) -> NDArray[np.float64]:
-        declared = self.schema.columns[column]
-        return np.array(() if isinstance(declared, Numeric) else declared.numbers)[codes]
+        return np.array(declared.numbers)[self._row_codes(column) if codes is None else codes]
 
     def _row_codes(self, column: str) -> Codes:
         """Return the code of each row."""
@@ -241,7 +237,7 @@ class MemoryTable:
             if distinct is None or distinct.weights is None:
                 rows = _DescentRows([self._encoded_numbers(name) for name in plan.columns], self.n_rows)
             else:
-                numbers = [self._level_numbers(name, distinct.codes[name]) for name in plan.columns]
+                numbers = [self._encoded_numbers(name, distinct.codes[name]) for name in plan.columns]
                 rows = _DescentRows(numbers, distinct.n_rows, distinct.weights)
             if rows.n_rows * len(plan.columns) <= _MOST_KEPT_NUMBERS:
                 scaled = tuple(scale_blocks(rows.columns, plan, rows.n_rows))

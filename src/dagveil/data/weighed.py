@@ -117,7 +117,7 @@ class WeighedTable:
     def _ask(self, name: str, arguments: tuple[Any, ...]) -> Iterator[list[NDArray[np.int64]]]:
         return (getattr(piece, name)(self.schema, *arguments) for piece in self._pieces())
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise SchemaError(ONLY_LINEAR)
 
     gradients = curvature = levelled_rows = thin = split = _refuse
