@@ -88,9 +88,8 @@ def _bin(cell: str, kind: pa.DataType, column: Numeric) -> _Branches | None:
     missing = len(cuts) + 1 if marks_missing(column) else sum(cut <= column.missing_value for cut in cuts)
     coded = "".join(f" OR {number} = CAST('{code!r}' AS DOUBLE)" for code in column.missing_numbers)
     branches = [(f"{cell} IS NULL OR isnan({number}){coded}", missing)]
-    for position in range(len(cuts), 0, -1):
-        branches.append((f"{number} >= CAST('{cuts[position - 1]!r}' AS DOUBLE)", position))
-    return branches, (), 0
+    bins = zip(reversed(cuts), range(len(cuts), 0, -1), strict=True)
+    return [*branches, *((f"{number} >= CAST('{cut!r}' AS DOUBLE)", code) for cut, code in bins)], (), 0
 
 
 def _level(cell: str, kind: pa.DataType, column: LevelColumn, rule: TextRule) -> _Branches | None:

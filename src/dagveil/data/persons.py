@@ -7,6 +7,7 @@ as a multiset and of a key that is drawn for the run, whatever the order in whic
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -49,6 +50,10 @@ class RecordLayout:
         self._key = key
         self._plain = {name: column for name, column in schema.columns.items() if name not in schema.reducers}
         self._own = Schema(dataset=schema.dataset, columns=self._plain) if self._plain else None
+        # what is added up over the records of a person, by what each record has; and what the last record gives
+        self._sums = {f"{name}:n": f"{name}:match" for name in schema.reducers}
+        self._sums |= {f"{name}:sum": f"{name}:number" for name, one in schema.reducers.items() if one.take == "mean"}
+        self._lasts = [name for name, reducer in schema.reducers.items() if reducer.take == "last"]
         fields: list[tuple[Any, ...]] = [("person", "<u8", (2,)), ("own", "?"), ("kind", "u1"), ("order", "<f8")]
         fields += [field for name, column in self._plain.items() for field in cell_fields(name, column)]
         for name, reducer in schema.reducers.items():
@@ -114,26 +119,19 @@ class RecordLayout:
         # the earliest wins, and of equal records any may: so each record of a person is as likely as any other
         entries["time"] = race_times(records)
         times = np.where(heads["own"], 1, counts)
-        for name, reducer in self.schema.reducers.items():
-            entries[f"{name}:n"] = heads[f"{name}:match"] * times
-            if reducer.take == "mean":
-                entries[f"{name}:sum"] = heads[f"{name}:number"] * times
-            if reducer.take == "last":
-                for part in _LAST_PARTS:
-                    entries[f"{name}:{part}"] = entries[part]
+        for field, source in self._sums.items():
+            entries[field] = heads[source] * times
+        for name, part in itertools.product(self._lasts, _LAST_PARTS):
+            entries[f"{name}:{part}"] = entries[part]
         return self.merge(entries)
 
     @property
     def entry(self) -> np.dtype[Any]:
         """What is kept of a person while records are folded."""
         fields: list[Any] = [(name, self.head[name]) for name in self.head.names or ()]
-        fields += [("tie", "<u8", (2,)), ("time", "<f8"), ("copies", "<i8")]
-        for name, reducer in self.schema.reducers.items():
-            fields.append((f"{name}:n", "<i8"))
-            if reducer.take == "mean":
-                fields.append((f"{name}:sum", "<i8"))
-            if reducer.take == "last":
-                fields += [(f"{name}:{part}", kind, *shape) for part, (kind, *shape) in _LAST_PARTS.items()]
+        fields += [("tie", "<u8", (2,)), ("time", "<f8"), ("copies", "<i8"), *((field, "<i8") for field in self._sums)]
+        for name in self._lasts:
+            fields += [(f"{name}:{part}", kind, *shape) for part, (kind, *shape) in _LAST_PARTS.items()]
         return np.dtype(fields)
 
     def merge(self, entries: Records) -> Records:
@@ -144,18 +142,15 @@ class RecordLayout:
         order = np.lexsort([*_rank_keys(rest, self.schema.which), *_person_keys(rest)])
         starts = np.flatnonzero(_differ(rest["person"][order]))
         merged = rest[order[starts]]
-        for name, reducer in self.schema.reducers.items():
-            merged[f"{name}:n"] = np.add.reduceat(rest[f"{name}:n"][order], starts)
-            if reducer.take == "mean":
-                merged[f"{name}:sum"] = np.add.reduceat(rest[f"{name}:sum"][order], starts)
-            if reducer.take == "last":
-                without = rest[f"{name}:n"] == 0
-                keys = [*_rank_keys(rest, "last", f"{name}:"), without, *_person_keys(rest)]
-                # persons stand in the same order, so each one's best record is where the person begins
-                best = rest[np.lexsort(keys)[starts]]
-                cells = [field for field, _ in cell_fields(name, self.schema.columns[name])]
-                for field in [f"{name}:{part}" for part in _LAST_PARTS] + cells:
-                    merged[field] = best[field]
+        for field in self._sums:
+            merged[field] = np.add.reduceat(rest[field][order], starts)
+        for name in self._lasts:
+            keys = [*_rank_keys(rest, "last", f"{name}:"), rest[f"{name}:n"] == 0, *_person_keys(rest)]
+            # persons stand in the same order, so each one's best record is where the person begins
+            best = rest[np.lexsort(keys)[starts]]
+            cells = [field for field, _ in cell_fields(name, self.schema.columns[name])]
+            for field in [f"{name}:{part}" for part in _LAST_PARTS] + cells:
+                merged[field] = best[field]
         both: Records = np.concatenate([alone, merged])
         return both
 
