@@ -98,6 +98,7 @@ class WeighedTable:
         """Sum weighted outer products, each of a vector with fewer bits: together they have those of the query."""
         check_columns(self.schema, query.columns)
         query.rows.check_rows(self.n_rows)
+        _change_bits(query, -MOMENT_BITS)  # which refuses too few, whether there are records or not
         return self._add_up([_no_products(query)], "outer_products", query)[0]
 
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
