@@ -14,7 +14,7 @@ from spies import open_curator
 
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import RESIDUAL_SPREAD, AdditiveFunction, ResidualPlan, expand_residuals
+from dagveil.data.moments import RESIDUAL_SPREAD, AdditiveFunction, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, GaussianFilter
@@ -63,7 +63,7 @@ def test_the_search_reaches_the_bound() -> None:
 def test_coordinates_against_a_slow_twin() -> None:
     rng = np.random.default_rng(1)
     block = rng.uniform(-1, 1, (4, 20))
-    found = expand_residuals(block, PLAN)
+    found = PLAN.expand(block)
     for place in range(20):
         a, b, x, y = block[:, place]
         slow: list[float] = []

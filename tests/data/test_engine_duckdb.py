@@ -31,7 +31,8 @@ from dagveil.errors import DataError
 
 duckdb = pytest.importorskip("duckdb")
 
-SESSION = engine.DuckdbSession(2 * 10**8, threads=1)
+SESSION = engine.DuckdbSession(2 * 10**8)
+SESSION.run("SET threads = 1")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +55,7 @@ class TestDuckdb(EngineContract):
         half = source.num_rows // 2
         pyarrow.parquet.write_table(source.slice(0, half), place / "a.parquet")
         pyarrow.parquet.write_table(source.slice(half), place / "b.parquet", row_group_size=1000)
-        rows = engine.DuckdbFiles(list_files(place), list(schema.columns), SESSION)
+        rows = engine.DuckdbFiles(list_files(place), schema, SESSION)
         return StreamedTable(rows, schema)
 
 
@@ -140,7 +141,7 @@ def test_which_types_have_an_expression() -> None:
 
 
 def open_both(path: Path, schema: Schema) -> tuple[Any, Any]:
-    files = engine.DuckdbFiles(list_files(path), list(schema.columns), SESSION)
+    files = engine.DuckdbFiles(list_files(path), schema, SESSION)
     return StreamedTable(files, schema), MemoryTable.from_source(path, schema)
 
 
@@ -275,7 +276,7 @@ def test_nearly_distinct_rows_are_not_grouped(tmp_path: Path, monkeypatch: pytes
     pyarrow.parquet.write_table(pa.table(rows), tmp_path / "t.parquet")
     schema = Schema(dataset="d", columns={name: Categorical(names, "v0") for name in rows})
     monkeypatch.setattr(SESSION, "read", lambda *_: pytest.fail("grouped"))
-    files = engine.DuckdbFiles([tmp_path / "t.parquet"], list(rows), SESSION)
+    files = engine.DuckdbFiles([tmp_path / "t.parquet"], schema, SESSION)
     table = StreamedTable(files, schema, held_bytes=10**6)
     memory = MemoryTable.from_source(tmp_path / "t.parquet", schema)
     pairs = [("c0", "c1"), ("c4", "c2")]

@@ -41,7 +41,7 @@ def rows_of(path: Path) -> tuple[list[list[float]], list[list[float]]]:
     """Return codes and numbers of every row in order, in batches and at once."""
     memory = MemoryTable.from_source(path, SCHEMA)
     codes: list[list[float]] = [[], [], []]
-    for batch in FileRows(list_files(path), list(SCHEMA.columns)).batches(list(SCHEMA.columns)):
+    for batch in FileRows(list_files(path), SCHEMA).batches(list(SCHEMA.columns)):
         piece = encode_batch(batch, SCHEMA)
         for place, array in enumerate((piece.codes["word"], piece.codes["size"], piece.values["size"])):
             codes[place] += array.tolist()

@@ -16,10 +16,10 @@ from dagveil.data.draft import describe_unfit_texts, merge_spellings, name_datas
 from dagveil.data.duckdb import quote_name, write_code
 from dagveil.data.encoding import encode
 from dagveil.data.engine import is_postgres
-from dagveil.data.files import file_form
+from dagveil.data.files import known_ending
 from dagveil.data.machine import available_memory, peak_memory, read_bytes
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
+from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan, MomentPlan, choose_bits
 from dagveil.data.products import bundle_columns, pays, widest_table
 from dagveil.data.reading import read_source
 from dagveil.data.schema import FileLayout, Schema, parse_toml, schema_from_toml, tidy_dataset
@@ -110,8 +110,8 @@ def test_file_layout() -> None:
     assert FileLayout(separator=";", decimal=",").words == "semicolons between cells, a comma in numbers"
 
 
-def test_file_form() -> None:
-    assert repr((file_form(Path("rows.csv.gz")), file_form(Path("rows.xlsx")))) == "(<FileForm.COMMAS: 'CSV'>, None)"
+def test_known_ending() -> None:
+    assert (known_ending(Path("rows.csv.gz")), known_ending(Path("rows.xlsx"))) == (".csv.gz", None)
 
 
 def test_available_memory() -> None:
@@ -148,7 +148,7 @@ def test_feature_plan() -> None:
 
 def test_expand_features() -> None:
     plan = FeaturePlan(("x",), (0.0,), (2.0,), Basis.LEGENDRE, degree=2, radius_squared=8.0, constant=1.0, bits=3)
-    assert expand_features(np.array([[-9.0, 0.0, 1.0]]), plan).round(3).tolist() == [
+    assert plan.expand(np.array([[-9.0, 0.0, 1.0]])).round(3).tolist() == [
         [-1.732, 0.0, 0.866],
         [2.236, -1.118, -0.28],
     ]

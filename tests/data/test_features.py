@@ -14,7 +14,7 @@ from scipy import special
 
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import Basis, FeaturePlan, expand_features, quantise_rows, sum_outer_products
+from dagveil.data.moments import Basis, FeaturePlan, quantise_rows, sum_outer_products
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 
@@ -31,13 +31,13 @@ def make_plan(degree: int = 3, radius: float = 6.0, bits: int = 8, **changes: An
 
 
 def quantise_features(values: np.ndarray, plan: FeaturePlan) -> np.ndarray:
-    return quantise_rows(expand_features(values.T, plan).T, plan.rows)
+    return quantise_rows(plan.expand(values.T).T, plan.rows)
 
 
 def test_features_are_legendre_polynomials_with_mean_square_one() -> None:
     plan = make_plan(degree=8, columns=("x",), centers=(1.0,), reaches=(2.0,))
     t = np.linspace(-1.0, 1.0, 20_001)
-    features = expand_features((1.0 + 2.0 * t)[None, :], plan)
+    features = plan.expand((1.0 + 2.0 * t)[None, :])
     for power, feature in enumerate(features, start=1):
         np.testing.assert_allclose(feature, math.sqrt(2 * power + 1) * special.eval_legendre(power, t), atol=1e-12)
         assert np.trapezoid(feature**2, t) / 2.0 == pytest.approx(1.0, abs=1e-4)
@@ -45,7 +45,7 @@ def test_features_are_legendre_polynomials_with_mean_square_one() -> None:
 
 def test_values_are_cut_and_missing_ones_are_the_center() -> None:
     plan = make_plan(columns=("x",), centers=(0.5,), reaches=(2.0,))
-    wild = expand_features(np.array([[2.5, 1e308, math.inf, -1.5, -math.inf, math.nan, 0.5]]), plan)
+    wild = plan.expand(np.array([[2.5, 1e308, math.inf, -1.5, -math.inf, math.nan, 0.5]]))
     assert np.array_equal(wild[:, 0], wild[:, 1])
     assert np.array_equal(wild[:, 0], wild[:, 2])
     assert np.array_equal(wild[:, 3], wild[:, 4])

@@ -84,7 +84,7 @@ def test_words_are_pushed_down_to_duckdb_as_the_encoder_reads_them(tmp_path: Pat
     columns = COLUMNS | ({"sex": Categorical(("1", "2"), missing="own-level", missing_words=("9",))} if whole else {})
     schema = Schema(dataset="d", columns=columns)
     memory = choose_engine(tmp_path / "t.parquet", "memory").open(schema)
-    rows = DuckdbFiles([tmp_path / "t.parquet"], list(columns), DuckdbSession(10**9))
+    rows = DuckdbFiles([tmp_path / "t.parquet"], schema, DuckdbSession(10**9))
     grouped = rows.distinct(schema, 100)
     assert grouped is not None
     assert grouped.weights is not None

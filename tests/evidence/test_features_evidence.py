@@ -9,7 +9,7 @@ import pytest
 from independence_contract import IndependenceContract
 from scipy import stats
 
-from dagveil.data.moments import Basis, FeaturePlan, expand_features
+from dagveil.data.moments import Basis, FeaturePlan
 from dagveil.errors import EvidenceError
 from dagveil.evidence.blocks import MixedCovariance, covariance_from_features, feature_covariance
 from dagveil.evidence.mixed import Compared, FeatureEvidence, publishable_evidence
@@ -24,7 +24,7 @@ def make_features(rows: np.ndarray, degree: int) -> np.ndarray:
     d = rows.shape[1]
     half = np.abs(rows).max(axis=0)
     plan = FeaturePlan(tuple(f"x{i}" for i in range(d)), (0.0,) * d, tuple(half), Basis.LEGENDRE, degree, 1e3, 1.0, 4)
-    return expand_features(rows.T, plan).T
+    return plan.expand(rows.T).T
 
 
 def covary(features: np.ndarray, degree: int, deviation: float, rng: np.random.Generator) -> MixedCovariance:

@@ -11,7 +11,7 @@ import pytest
 
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import Basis, FeaturePlan, expand_features, quantise_rows
+from dagveil.data.moments import Basis, FeaturePlan, quantise_rows
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Relation
 from dagveil.statistics.moments import moments_squared_sensitivity
@@ -41,7 +41,7 @@ def candidate_rows(plan: FeaturePlan, rng: np.random.Generator) -> np.ndarray:
 
 def largest_change(plan: FeaturePlan, relation: Relation) -> Fraction:
     """The largest weighted squared change that the search finds, in exact integers."""
-    vectors = quantise_rows(expand_features(candidate_rows(plan, np.random.default_rng(3)).T, plan).T, plan.rows)
+    vectors = quantise_rows(plan.expand(candidate_rows(plan, np.random.default_rng(3)).T).T, plan.rows)
     gram = (vectors @ vectors.T).astype(object)
     squares = np.diag(gram)
     if relation is Relation.ADD_REMOVE:

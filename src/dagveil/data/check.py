@@ -49,15 +49,12 @@ class ColumnCheck:
     def words(self) -> str:
         """Say it in one line."""
         goes = "treated as outside" if self.place_for_missing is None else f"counted as {self.place_for_missing}"
-        facts = [
-            f"{count} {word}"
-            for count, word in (
-                (self.outside, f"no numbers, {goes}" if self.numeric else "outside"),
-                (self.missing, f"missing ({self.missing / max(self.cells, 1):.1%}), {goes}"),
-                (self.clipped, "clipped"),
-            )
-            if count
-        ]
+        counted = (
+            (self.outside, f"no numbers, {goes}" if self.numeric else "outside"),
+            (self.missing, f"missing ({self.missing / max(self.cells, 1):.1%}), {goes}"),
+            (self.clipped, "clipped"),
+        )
+        facts = [f"{count} {word}" for count, word in counted if count]
         if self.cells and self.missing == self.cells:
             facts.append("no cell holds a value, so leave the column out")
         if self.unused:
@@ -81,12 +78,12 @@ class CheckReport:
     def words(self) -> tuple[str, ...]:
         """Say it in lines of text, the warning first."""
         misfits = sum(not column.fits for column in self.columns)
-        closing = (
-            "Every value has a declared place."
-            if self.fits
-            else f"{'1 column holds' if misfits == 1 else f'{misfits} columns hold'} values that the schema does not "
-            "foresee. A run still works: it puts them where the schema says."
-        )
+        closing = "Every value has a declared place."
+        if misfits:
+            closing = (
+                f"{'1 column holds' if misfits == 1 else f'{misfits} columns hold'} values that the schema does not "
+                "foresee. A run still works: it puts them where the schema says."
+            )
         columns = (column.words() for column in self.columns)
         return (CUSTODIAN_WARNING, f"{self.n_rows} rows", *self.persons, *columns, closing)
 
@@ -194,34 +191,27 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
     coded = int(np.isin(read_numbers(cells, name), column.missing_numbers).sum())
     outside = unknown - coded - _count_missing(cells, column) if is_text(cells.type) else 0
     used = np.bincount(bin_numbers(numbers, clip_numbers(numbers, column), column), minlength=column.n_levels)
+    declared = column.missing is not None or column.center is not None
+    place = MISSING_LABEL if marks_missing(column) else f"{column.missing_value:g}" if declared else None
     return ColumnCheck(
         name=name,
         outside=outside,
         missing=unknown - outside,
         clipped=int(((numbers < column.bounds[0]) | (numbers > column.bounds[1])).sum()),
         unused=tuple(label for label, count in zip(column.labels, used, strict=True) if count == 0),
-        place_for_missing=_place_missing(column),
+        place_for_missing=place,
         cells=len(cells),
         numeric=True,
     )
-
-
-def _place_missing(column: Numeric) -> str | None:
-    """Say where missing numbers go; None if the declaration does not say."""
-    if marks_missing(column):
-        return MISSING_LABEL
-    return None if column.missing is None and column.center is None else f"{column.missing_value:g}"
 
 
 def _count_missing(cells: pa.ChunkedArray, column: Numeric) -> int:
     """Count the texts that say that a number is missing, rather than say something else."""
     raw = pc.cast(cells, pa.large_string())
     texts = pc.ascii_lower(pc.ascii_trim_whitespace(raw))
-    words = column.missing_words or ()
+    words = pa.array(column.missing_words or (), type=pa.large_string())
     # words that are numbers were counted already
-    words = tuple(word for word in words if np.isnan(read_numbers(pa.chunked_array([[word]]), "missing_words")[0]))
-    said = pc.or_(
-        pc.is_in(texts, value_set=pa.array(["", "nan"], type=pa.large_string())),
-        pc.is_in(raw, value_set=pa.array(words, type=pa.large_string())),
-    )
+    words = words.filter(pa.array(np.isnan(read_numbers(pa.chunked_array([words]), "missing_words"))))
+    empty = pa.array(["", "nan"], type=pa.large_string())
+    said = pc.or_(pc.is_in(texts, value_set=empty), pc.is_in(raw, value_set=words))
     return int(cells.null_count + (pc.sum(said).as_py() or 0))

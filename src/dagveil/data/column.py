@@ -16,10 +16,8 @@ import msgspec
 from dagveil.errors import SchemaError
 
 OWN_LEVEL: Final = "own-level"  # written for `outside` or `missing`: such values get a level of their own
+# written for `missing`: counted as with "own-level", but tests leave such records out of what they say of the column
 PAIRWISE: Final = "pairwise"
-"""Written for `missing`: counted as with "own-level", but tests leave such records out of what they say of the column.
-"""
-
 OTHER_LABEL: Final = "(other)"
 MISSING_LABEL: Final = "(missing)"
 MAX_LEVELS: Final = 1000  # the largest number of levels or bins that a column may declare
@@ -67,21 +65,14 @@ class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
 class Categorical(_Labelled, frozen=True, tag="categorical"):
     """A column with declared levels and no order among them.
 
-    Parameters
-    ----------
-    levels
-        The names of the levels.
-    outside
-        Where a value that is no declared level goes: the name of a level, or "own-level" for a level "(other)".
-    missing
-        Where a missing value goes: the name of a level, "own-level" for a level "(missing)", "pairwise" for a level
-        "(missing)" that tests leave out, or None to treat it as an outside value.
-    scores
-        A number for each level, for linear methods; None takes 0, 1, 2, … in the order of the levels.
-    spellings
-        Other texts that stand for a level, by level: {"F": ("f", "female")}.
-    missing_words
-        Texts that say that a value is missing, such as "NA".
+    - `levels`: the names of the levels.
+    - `outside`: where a value that is no declared level goes: the name of a level, or "own-level" for a level
+      "(other)".
+    - `missing`: where a missing value goes: the name of a level, "own-level" for a level "(missing)", "pairwise" for a
+      level "(missing)" that tests leave out, or None to treat it as an outside value.
+    - `scores`: a number for each level, for linear methods; None takes 0, 1, 2, … in the order of the levels.
+    - `spellings`: other texts that stand for a level, by level: {"F": ("f", "female")}.
+    - `missing_words`: texts that say that a value is missing, such as "NA".
 
     Examples
     --------
@@ -142,22 +133,16 @@ class Boolean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="numeric"):
     """A column of numbers, clipped to public bounds, and counted in public bins.
 
-    Parameters
-    ----------
-    bounds
-        Lowest and highest value. Values beyond them, infinities included, are clipped.
-    bins
-        A number of bins of equal width, or increasing edges inside the bounds (the bounds may be repeated). None means
-        default bins: the quartiles of a normal distribution with the declared center and spread, or else
-        four bins of equal width. A bin holds its lower edge, the last one both edges.
-    missing
-        The number that stands for a missing value (not a number, or text that is no number), or "own-level" for a
-        level "(missing)" when counted, and the center with an indicator beside it otherwise, or "pairwise" for the
-        same, which tests leave out. None means the center, or else the middle of the bounds.
-    center, spread
-        Optional public guesses of the mean and the standard deviation.
-    missing_words
-        Texts that say that a value is missing. A word that is a number, such as "-9", means every cell of that value.
+    - `bounds`: lowest and highest value. Values beyond them, infinities included, are clipped.
+    - `bins`: a number of bins of equal width, or increasing edges inside the bounds (the bounds may be repeated). None
+      means default bins: the quartiles of a normal distribution with the declared center and spread, or else four bins
+      of equal width. A bin holds its lower edge, the last one both edges.
+    - `missing`: the number that stands for a missing value (not a number, or text that is no number), or "own-level"
+      for a level "(missing)" when counted, and the center with an indicator beside it otherwise, or "pairwise" for the
+      same, which tests leave out. None means the center, or else the middle of the bounds.
+    - `center`, `spread`: optional public guesses of the mean and the standard deviation.
+    - `missing_words`: texts that say that a value is missing. A word that is a number, such as "-9", means every cell
+      of that value.
 
     Examples
     --------
@@ -244,9 +229,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         """The number that stands for a missing value in sums."""
         if isinstance(self.missing, float):
             return self.missing
-        if self.center is not None:
-            return self.center
-        return _middle(*self.bounds)
+        lower, upper = self.bounds
+        return min(max(lower / 2 + upper / 2, lower), upper) if self.center is None else self.center
 
 
 Column = Categorical | Ordinal | Boolean | Numeric
@@ -340,9 +324,7 @@ def _extend(levels: tuple[str, ...], outside: str, missing: str | None) -> tuple
     labels = levels
     if outside == OWN_LEVEL:
         labels = (*labels, OTHER_LABEL)
-    if missing in (OWN_LEVEL, PAIRWISE):
-        labels = (*labels, MISSING_LABEL)
-    return labels
+    return (*labels, MISSING_LABEL) if missing in (OWN_LEVEL, PAIRWISE) else labels
 
 
 def _checked_scores(scores: Sequence[float], n_levels: int) -> tuple[float, ...]:
@@ -393,7 +375,3 @@ def _equal_cuts(lower: float, upper: float, bins: int) -> tuple[float, ...]:
     # weights first: upper - lower can overflow, and the cuts must stay inside the bounds
     cuts = (lower * ((bins - k) / bins) + upper * (k / bins) for k in range(1, bins))
     return tuple(cut for cut in dict.fromkeys(cuts) if lower < cut < upper)
-
-
-def _middle(lower: float, upper: float) -> float:
-    return min(max(lower / 2 + upper / 2, lower), upper)

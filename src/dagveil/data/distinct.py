@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.data.encoding import Codes
+from dagveil.data.column import Column, Numeric
+from dagveil.data.encoding import Codes, EncodedColumns, code_type
 from dagveil.errors import DataError
 
 _WORD: Final = 2**63
@@ -79,7 +81,11 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
     sizes = [levels[name] for name in names]
     packed = pack_rows(rows.codes, levels)
     if len(packed) > 1:
-        return _shrink_by_first(rows, _join_words(packed))
+        _, first, times = np.unique(_join_words(packed), return_index=True, return_counts=True)
+        if not pays_to_shrink(first.size, rows.n_rows):
+            return rows
+        kept: dict[str, Codes] = {name: array[first] for name, array in rows.codes.items()}
+        return WeightedRows(codes=kept, weights=times.astype(np.float64), n_rows=first.size)
     domain = math.prod(sizes)
     if domain <= _SMALL_DOMAIN:  # without sorting
         counts = np.bincount(packed[0], minlength=domain)
@@ -247,22 +253,51 @@ def _join_words(packed: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.intege
     return joined
 
 
-def _shrink_by_first(rows: WeightedRows, keys: NDArray[np.integer[Any]]) -> WeightedRows:
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    if not pays_to_shrink(first.size, rows.n_rows):
-        return rows
-    codes: dict[str, Codes] = {name: array[first] for name, array in rows.codes.items()}
-    return WeightedRows(codes=codes, weights=counts.astype(np.float64), n_rows=first.size)
-
-
 Records = NDArray[Any]  # an array of structs, one of each distinct record, or of each person
+
+
+def cell_fields(name: str, column: Column) -> list[tuple[str, str]]:
+    """Return the fields of a struct that hold an encoded cell."""
+    fields = [(f"{name}:code", np.dtype(code_type(column)).str)]
+    return [*fields, (f"{name}:value", "<f8")] if isinstance(column, Numeric) else fields
+
+
+def row_kind(columns: Mapping[str, Column]) -> np.dtype[Any]:
+    """Return what an encoded row is as a struct."""
+    return np.dtype([field for name, column in columns.items() for field in cell_fields(name, column)])
+
+
+def pack_cells(encoded: EncodedColumns, kind: np.dtype[Any]) -> Records:
+    """Return encoded rows as structs."""
+    rows = np.zeros(encoded.n_rows, dtype=kind)
+    put_cells(rows, encoded)
+    return rows
+
+
+def put_cells(rows: Records, encoded: EncodedColumns) -> None:
+    """Write encoded cells into structs."""
+    for name, codes in encoded.codes.items():
+        rows[f"{name}:code"] = codes
+    for name, values in encoded.values.items():
+        rows[f"{name}:value"] = values + 0.0  # −0 and 0 are one number
+
+
+def take_cells_of(rows: Records, names: Iterable[str]) -> EncodedColumns:
+    """Return the encoded cells of structs; these may have codes alone."""
+    fields = rows.dtype.names or ()
+    codes: dict[str, Codes] = {name: np.ascontiguousarray(rows[f"{name}:code"]) for name in names}
+    numbers = {name: np.ascontiguousarray(rows[f"{name}:value"]) for name in codes if f"{name}:value" in fields}
+    return EncodedColumns(len(rows), codes, numbers)
 
 
 class Store:
     """Arrays of structs: in memory while they fit, beyond that in a file without a name, by bucket."""
 
-    def __init__(self, kind: np.dtype[Any], held_bytes: float, buckets: int = 1) -> None:
+    def __init__(
+        self, kind: np.dtype[Any], held_bytes: float, buckets: int = 1, what: str = "records of persons"
+    ) -> None:
         self.kind = kind
+        self._what = what
         self._held_bytes = held_bytes
         self._buckets = buckets
         self._pieces: list[tuple[Records, NDArray[np.intp]]] = []
@@ -287,10 +322,11 @@ class Store:
                 self._file = tempfile.TemporaryFile(prefix="dagveil-")  # noqa: SIM115
             for piece, own in self._pieces:
                 self._write(piece, own)
+            self._file.flush()
         except OSError:
             raise DataError(
-                f"records of persons could not be written to {tempfile.gettempdir()}; make room there, set TMPDIR to "
-                "a larger disk, or raise the memory limit"
+                f"{self._what} could not be written to {tempfile.gettempdir()}; make room there, set TMPDIR to a "
+                "larger disk, or raise the memory limit"
             ) from None
         self._pieces, self._size = [], 0
         self._held_bytes = 0
@@ -307,15 +343,13 @@ class Store:
 
     def read(self) -> Iterator[Callable[[], Iterator[Records]]]:
         """Hand out, for each bucket, what reads its rows piece by piece, as often as it is called."""
-        if self._file is None:
-            yield lambda: (rows for rows, _ in self._pieces)
-            return
-        self._file.flush()
-        for spans in self._spans:
-            if spans:
-                yield lambda spans=spans: map(self._load, spans)  # type: ignore[misc]
+        for bucket, spans in enumerate(self._spans):
+            if spans or (self._file is None and bucket == 0):
+                yield functools.partial(self.bucket, bucket)
 
-    def _load(self, span: tuple[int, int]) -> Records:
-        start, number = span
-        self._file.seek(start)
-        return np.frombuffer(self._file.read(number * self.kind.itemsize), dtype=self.kind)
+    def bucket(self, bucket: int) -> Iterator[Records]:
+        """Hand out the rows of a bucket; all rows, while these are in memory."""
+        if self._file is None:
+            return (rows for rows, _ in self._pieces)
+        # mapped: a process that was forked has no place in the file of its own
+        return (np.memmap(self._file, self.kind, "r", start, number) for start, number in self._spans[bucket])

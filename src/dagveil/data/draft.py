@@ -62,7 +62,8 @@ def describe_unfit_texts(texts: Mapping[str, int]) -> str | None:
     if texts and sum(_DATE.fullmatch(text) is not None for text in texts) >= _SHARE_OF_DATES * len(texts):
         return DATES
     # they are texts, so it is not the file's own mark
-    if len(texts) > FEW_NUMBERS and _count_marked(texts) >= _SHARE_OF_NUMBERS * len(texts):
+    marked = sum(_MARKED.fullmatch(text) is not None for text in texts)
+    if len(texts) > FEW_NUMBERS and marked >= _SHARE_OF_NUMBERS * len(texts):
         return OTHER_MARK
     rows = sum(texts.values())
     if len(texts) == rows > _FEW_RECORDS:
@@ -70,10 +71,6 @@ def describe_unfit_texts(texts: Mapping[str, int]) -> str | None:
     if len(texts) > MANY_VALUES and (len(texts) >= _SHARE_OF_ROWS * rows or _is_panel(np.array([*texts.values()]))):
         return _describe_persons(len(texts), sum(count > 1 for count in texts.values()), "texts")
     return None
-
-
-def _count_marked(texts: Mapping[str, int]) -> int:
-    return sum(_MARKED.fullmatch(text) is not None for text in texts)
 
 
 def describe_unfit_numbers(numbers: NDArray[np.float64]) -> str | None:
@@ -193,14 +190,10 @@ def draft_schema(
 
     Columns that look like dates, or like names of records or persons, are left out: they stand under `ignore`.
 
-    Parameters
-    ----------
-    source
-        Anything that `read_source` reads.
-    dataset
-        The name of the data set; the name of the file if None.
-    separator, decimal, encoding
-        How a delimited file is written, as in `FileLayout`; None looks at its first lines, and takes UTF-8.
+    - `source`: anything that `read_source` reads.
+    - `dataset`: the name of the data set; the name of the file if None.
+    - `separator`, `decimal`, `encoding`: how a delimited file is written, as in `FileLayout`; None looks at its first
+      lines, and takes UTF-8.
 
     Examples
     --------
@@ -208,7 +201,10 @@ def draft_schema(
     >>> draft.columns["sex"].levels, draft.columns["age"].bounds, draft.reviewed
     (('f', 'm'), (30.0, 64.0), False)
     """
-    layout = layout_of(source, separator, decimal, encoding)
+    layout = PLAIN_LAYOUT
+    if isinstance(source, str | Path) and is_delimited(Path(source)):
+        check_file(Path(source))
+        layout = find_layout(Path(source), separator, decimal, encoding)
     found = read_columns(source, layout)
     if not found:
         raise DataError("the data have no columns, so there is nothing to draft; check the source")
@@ -223,12 +219,9 @@ def draft_schema(
     numbers = [column for column in columns.values() if isinstance(column, Numeric) and column.center is not None]
     if len(numbers) == len(columns) > 1:
         # moments see more without bins where all columns are numbers; missing values take the centre
-        places = [column.center if column.missing == OWN_LEVEL else column.missing for column in numbers]
-        unbinned = [
-            msgspec.structs.replace(column, bins=None, missing=place)
-            for column, place in zip(numbers, places, strict=True)
-        ]
-        columns = dict(zip(columns, unbinned, strict=True))
+        for name, column in zip(list(columns), numbers, strict=True):
+            place = column.center if column.missing == OWN_LEVEL else column.missing
+            columns[name] = msgspec.structs.replace(column, bins=None, missing=place)
     ignored = tuple(name for name in found if name not in columns)
     return Schema(dataset=dataset or "data", columns=columns, reviewed=False, file=layout, ignore=ignored)
 
@@ -236,16 +229,6 @@ def draft_schema(
 def name_dataset(file: str | Path) -> str:
     """Name a data set after its file."""
     return Path(file).name.partition(".")[0]
-
-
-def layout_of(
-    source: Any, separator: str | None = None, decimal: str | None = None, encoding: str | None = None
-) -> FileLayout:
-    """Find out how a source is written if it is a delimited file."""
-    if not isinstance(source, str | Path) or not is_delimited(Path(source)):
-        return PLAIN_LAYOUT
-    check_file(Path(source))
-    return find_layout(Path(source), separator, decimal, encoding)
 
 
 def read_columns(source: Any, layout: FileLayout, names: Sequence[str] | None = None) -> dict[str, ReadColumn]:
@@ -282,34 +265,30 @@ def _read_column(cells: pa.ChunkedArray, name: str, layout: FileLayout) -> ReadC
 
 
 def _draft_column(column: ReadColumn) -> Column:
+    missing = OWN_LEVEL if column.n_missing else None
     if pa.types.is_boolean(column.kind):
         # nothing but false and true can stand there
-        return Boolean(outside="false", missing=_place_missing(column))
+        return Boolean(outside="false", missing=missing)
+    places: dict[str, Any] = {"missing": missing, "missing_words": column.missing_words}
     if column.numbers is None:
-        return _draft_levels(column)
+        return _draft_levels(column.texts, places)
     known = column.numbers[np.isfinite(column.numbers)]
     distinct = np.unique(known)
     spelled = {spell_number(number) for number in distinct.tolist()}
     # texts such as "1.0" are no levels that a number could be compared with
     if 0 < distinct.size <= FEW_NUMBERS and np.all(distinct == np.trunc(distinct)) and set(column.texts) <= spelled:
-        return _draft_numbered_levels(distinct, column)
-    return _draft_numeric(known, column)
-
-
-def _draft_numbered_levels(distinct: NDArray[np.float64], column: ReadColumn) -> Column:
-    levels = tuple(spell_number(number) for number in distinct.tolist())
-    places: dict[str, Any] = {"missing": _place_missing(column), "missing_words": column.missing_words}
-    if len(levels) < 3:
-        return Categorical(levels, **places)
-    even = np.unique(np.diff(distinct)).size == 1
-    return Ordinal(levels, scores=None if even else tuple(distinct.tolist()), **places)
-
-
-def _draft_numeric(known: NDArray[np.float64], column: ReadColumn) -> Numeric:
-    """Draft bounds, bins, center and spread with few digits; missing values get a bin of their own."""
-    places: dict[str, Any] = {"missing": _place_missing(column), "missing_words": column.missing_words}
-    if np.unique(known).size < 2:
+        levels = tuple(spell_number(number) for number in distinct.tolist())
+        if len(levels) < 3:
+            return Categorical(levels, **places)
+        even = np.unique(np.diff(distinct)).size == 1
+        return Ordinal(levels, scores=None if even else tuple(distinct.tolist()), **places)
+    if distinct.size < 2:
         return Numeric(_constant_bounds(known), bins=1 if column.n_missing else None, **places)
+    return _draft_numeric(known, places)
+
+
+def _draft_numeric(known: NDArray[np.float64], places: Mapping[str, Any]) -> Numeric:
+    """Draft bounds, bins, center and spread with few digits; missing values get a bin of their own."""
     quartiles = np.quantile(known, np.arange(1, DEFAULT_BINS) / DEFAULT_BINS)
     spread = float(known.std())
     step = _plain_step(min(spread, float(np.ptp(known))) / 4)
@@ -329,10 +308,9 @@ def _draft_numeric(known: NDArray[np.float64], column: ReadColumn) -> Numeric:
     )
 
 
-def _draft_levels(column: ReadColumn) -> Column:
-    texts = column.texts
+def _draft_levels(texts: Mapping[str, int], places: Mapping[str, Any]) -> Column:
     if texts and texts.keys() <= _BOOLEAN_WORDS:
-        return Boolean(missing=_place_missing(column), missing_words=column.missing_words)
+        return Boolean(**places)
     usable = {text: count for text, count in texts.items() if len(text) <= MAX_LEVEL_LENGTH and text not in _RESERVED}
     merged = merge_spellings(usable)
     counts = {level: sum(usable[text] for text in (level, *others)) for level, others in merged.items()}
@@ -343,12 +321,8 @@ def _draft_levels(column: ReadColumn) -> Column:
         return Categorical(levels=(_NO_LEVEL,), outside=_NO_LEVEL)
     ordered = order_levels(frequent)
     kind = Categorical if ordered is None else Ordinal
-    return kind(
-        levels=ordered or tuple(sorted(frequent)),
-        missing=_place_missing(column),
-        spellings={level: merged[level] for level in frequent if merged[level]},
-        missing_words=column.missing_words,
-    )
+    spellings = {level: merged[level] for level in frequent if merged[level]}
+    return kind(levels=ordered or tuple(sorted(frequent)), spellings=spellings, **places)
 
 
 def merge_spellings(texts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
@@ -375,10 +349,6 @@ def count_texts(cells: pa.ChunkedArray, name: str) -> dict[str, int]:
     except UnicodeDecodeError:
         raise DataError(f"column {name!r} holds text that is not encoded as UTF-8; convert the file to UTF-8") from None
     return {text: count for text, count in pairs if text}
-
-
-def _place_missing(column: ReadColumn) -> Any:
-    return OWN_LEVEL if column.n_missing else None
 
 
 def _constant_bounds(known: NDArray[np.float64]) -> tuple[float, float]:
@@ -415,12 +385,8 @@ def find_doubts(source: Any, draft: Schema) -> dict[str, str]:
     Doubtful are columns that were left out (dates, identifiers of records and of persons), columns with one value or
     none, texts that are too many to be levels, levels that differ in capitals and blanks only, and missing numbers.
 
-    Parameters
-    ----------
-    source
-        What the draft was read from.
-    draft
-        What `draft_schema` has made of it.
+    - `source`: what the draft was read from.
+    - `draft`: what `draft_schema` has made of it.
 
     Examples
     --------
@@ -438,14 +404,12 @@ def find_doubts(source: Any, draft: Schema) -> dict[str, str]:
 def _doubt(found: ReadColumn, column: Column) -> str | None:
     if isinstance(column, Boolean):
         return None
-    if found.numbers is not None:
-        distinct = np.unique(found.numbers[np.isfinite(found.numbers)]).size
-        if distinct <= 1:
-            return _about_constants(distinct)
+    texts, numbers = found.texts, found.numbers
+    distinct = len(texts) if numbers is None else np.unique(numbers[np.isfinite(numbers)]).size
+    if distinct <= 1:
+        return f"{'one value only' if distinct else 'no value'} in these rows: is it the column that you meant?"
+    if numbers is not None:
         return _about_missing(column) if isinstance(column, Numeric) and column.missing is not None else None
-    texts = found.texts
-    if len(texts) <= 1:
-        return _about_constants(len(texts))
     if len(texts) > MANY_TEXTS:
         return (
             f"{len(texts)} different texts, of which {KEPT_TEXTS} became levels: group them in the data, "
@@ -455,7 +419,8 @@ def _doubt(found: ReadColumn, column: Column) -> str | None:
     several = next(((level, *others) for level, others in merged.items() if others), None)
     if several is None:
         return None
-    example = " and ".join(_shorten(text) for text in sorted(several)[:2])
+    shown = (text if len(text) <= _LONGEST_EXAMPLE else text[:_LONGEST_EXAMPLE] + "…" for text in sorted(several)[:2])
+    example = " and ".join(map(repr, shown))
     return (
         f"{len(texts)} spellings of {len(merged)} levels, such as {example}: merged under `spellings`; add others there"
     )
@@ -468,11 +433,3 @@ def _about_missing(column: Numeric) -> str:
         f'has missing values: a bin of their own (missing = "{OWN_LEVEL}"); methods that add numbers up put the center '
         f"there, {column.missing_value:g}: is that right?"
     )
-
-
-def _about_constants(distinct: int) -> str:
-    return f"{'one value only' if distinct else 'no value'} in these rows: is it the column that you meant?"
-
-
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_EXAMPLE else text[:_LONGEST_EXAMPLE] + "…")

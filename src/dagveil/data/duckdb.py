@@ -18,16 +18,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagveil.data.cells import is_integer_text, place_codes, spell_levels
 from dagveil.data.column import Column, LevelColumn, Numeric, marks_missing
 from dagveil.data.distinct import WeightedRows, shrink_rows
-from dagveil.data.encoding import Codes, code_type, is_text
-from dagveil.data.files import FileForm, FileRows, file_form
+from dagveil.data.encoding import code_type, is_text
+from dagveil.data.files import FileRows, known_ending
 from dagveil.data.reading import check_names
-from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
-from dagveil.data.streams import LocalRows, batch_rows, collect_distinct, encode_batch
+from dagveil.data.schema import Schema
+from dagveil.data.streams import RowSource, batch_rows, collect_distinct, encode_batch, read_coded
 from dagveil.errors import DataError, MissingExtraError
 
 MOST_BRANCHES: Final = 64  # a CASE with more branches than this would cost more than it saves
@@ -89,9 +88,8 @@ def _bin(cell: str, kind: pa.DataType, column: Numeric) -> _Branches | None:
     missing = len(cuts) + 1 if marks_missing(column) else sum(cut <= column.missing_value for cut in cuts)
     coded = "".join(f" OR {number} = CAST('{code!r}' AS DOUBLE)" for code in column.missing_numbers)
     branches = [(f"{cell} IS NULL OR isnan({number}){coded}", missing)]
-    for position in range(len(cuts), 0, -1):
-        branches.append((f"{number} >= CAST('{cuts[position - 1]!r}' AS DOUBLE)", position))
-    return branches, (), 0
+    bins = zip(reversed(cuts), range(len(cuts), 0, -1), strict=True)
+    return [*branches, *((f"{number} >= CAST('{cut!r}' AS DOUBLE)", code) for cut, code in bins)], (), 0
 
 
 def _level(cell: str, kind: pa.DataType, column: LevelColumn, rule: TextRule) -> _Branches | None:
@@ -131,7 +129,7 @@ def is_installed() -> bool:
 class DuckdbSession:
     """A connection with a memory limit in bytes and a private folder; it installs nothing and only reads."""
 
-    def __init__(self, memory_limit: int, threads: int | None = None) -> None:
+    def __init__(self, memory_limit: int) -> None:
         try:
             import duckdb
         except ImportError as error:
@@ -144,8 +142,6 @@ class DuckdbSession:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
-        if threads is not None:
-            options["threads"] = threads
         self.failures = duckdb.Error
         self._connection = duckdb.connect(":memory:", config=options)
         self._closer = weakref.finalize(self, _close, self._connection, self._folder, os.getpid())
@@ -175,16 +171,8 @@ def _close(connection: Any, folder: str, owner: int) -> None:
 class DuckdbFiles(FileRows):
     """Files of rows; those in Parquet are grouped by DuckDB in place."""
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        columns: Sequence[str],
-        session: DuckdbSession,
-        coded: Sequence[str] = (),
-        layout: FileLayout = PLAIN_LAYOUT,
-        numbers: Sequence[str] = (),
-    ) -> None:
-        super().__init__(files, columns, coded, layout, numbers)
+    def __init__(self, files: Sequence[Path], schema: Schema, session: DuckdbSession) -> None:
+        super().__init__(files, schema)
         self._session = session
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
@@ -207,7 +195,7 @@ class DuckdbFiles(FileRows):
 
     def _can_group(self) -> bool:
         """Tell whether DuckDB finds the same columns in the files; it does not tell capitals from small letters."""
-        if not self.same_types or any(file_form(path) is not FileForm.PARQUET for path in self.files):
+        if not self.same_types or any(known_ending(path) != ".parquet" for path in self.files):
             return False
         names = self.all_names
         if any(found != names[0] for found in names) or len({name.lower() for name in names[0]}) < len(names[0]):
@@ -215,14 +203,12 @@ class DuckdbFiles(FileRows):
         return not any(mark in str(path) for path in self.files for mark in "*?[")
 
 
-class DuckdbTable(LocalRows):
+class DuckdbTable(RowSource):
     """A table or view of a DuckDB database; its schema stands before a dot if it is not the default one."""
 
     def __init__(self, path: Path, table: str, columns: Sequence[str], session: DuckdbSession) -> None:
         self._session = session
         self._place = ".".join(quote_name(part) for part in ("rows", *table.split(".")))
-        if not path.is_file():
-            raise DataError(f"there is no database {path}; check the path")
         try:
             session.run(f"ATTACH '{_quote_text(str(path))}' AS \"rows\" (TYPE duckdb, READ_ONLY)")
             fields = session.read(f"SELECT * FROM {self._place} LIMIT 0").schema
@@ -260,8 +246,7 @@ def _is_hopeless(batches: Iterator[pa.RecordBatch], schema: Schema, most: int) -
     if first is None or first.num_rows <= min(most, _PROBED // 2):
         return False
     encoded = encode_batch(first.slice(0, _PROBED), schema)
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
-    rows = shrink_rows(WeightedRows(encoded.codes, None, encoded.n_rows), levels)
+    rows = shrink_rows(WeightedRows(encoded.codes, None, encoded.n_rows), schema.n_levels)
     return rows.n_rows > _HOPELESS * encoded.n_rows
 
 
@@ -270,9 +255,9 @@ def group_rows(
 ) -> Iterator[WeightedRows] | None:
     """Let DuckDB count the distinct coded rows; None where a column's code has no expression."""
     expressions = [write_code(name, fields.field(name).type, column, rule) for name, column in schema.columns.items()]
-    if any(expression is None for expression in expressions):
-        return None
     found = [expression for expression in expressions if expression is not None]
+    if len(found) < len(expressions):
+        return None
     # Smallest and largest numbers in Parquet files leave not-a-number out, and DuckDB would fold conditions by them.
     floats = any(pa.types.is_floating(fields.field(name).type) for name in schema.columns)
     session.run(f"SET disabled_optimizers = '{'statistics_propagation' if floats else ''}'")
@@ -280,16 +265,7 @@ def group_rows(
     grouped = ", ".join(str(position + 1) for position in range(len(found)))
     query = f"SELECT {codes}, count(*) AS weight FROM {place} GROUP BY {grouped}"
     values = [value for expression in found for value in expression.values]
-    return (_read_group(batch, schema) for batch in session.read(query, values))
-
-
-def _read_group(batch: pa.RecordBatch, schema: Schema) -> WeightedRows:
-    codes: dict[str, Codes] = {
-        name: batch.column(position).to_numpy(zero_copy_only=False).astype(code_type(column), copy=False)
-        for position, (name, column) in enumerate(schema.columns.items())
-    }
-    weights: NDArray[np.float64] = batch.column(batch.num_columns - 1).to_numpy().astype(np.float64)
-    return WeightedRows(codes=codes, weights=weights, n_rows=len(weights))
+    return (read_coded(batch, schema) for batch in session.read(query, values))
 
 
 def _quote_text(text: str) -> str:

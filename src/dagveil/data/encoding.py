@@ -82,24 +82,26 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
 
 def check_types(fields: pa.Schema, schema: Schema) -> None:
     """Refuse columns of types that cannot be read, without a record."""
+    encode(empty_table(fields), schema)
+
+
+def empty_table(fields: pa.Schema) -> pa.Table:
+    """Return a table without rows."""
     try:
-        empty = fields.empty_table()
+        return fields.empty_table()
     except pa.ArrowNotImplementedError:
         raise DataError("a column is of a type that Arrow cannot make, such as a union; convert it to text") from None
-    encode(empty, schema)
 
 
 def join_columns(pieces: Sequence[EncodedColumns], schema: Schema) -> EncodedColumns:
     """Put encoded rows below each other."""
-    codes: dict[str, Codes] = {
-        name: np.concatenate([np.empty(0, code_type(column)), *(piece.codes[name] for piece in pieces)])
-        for name, column in schema.columns.items()
-    }
-    values = {
-        name: np.concatenate([np.empty(0), *(piece.values[name] for piece in pieces if name in piece.values)])
-        for name, column in schema.columns.items()
-        if isinstance(column, Numeric)
-    }
+    codes: dict[str, Codes] = {}
+    values = {}
+    for name, column in schema.columns.items():
+        codes[name] = np.concatenate([np.empty(0, code_type(column)), *(piece.codes[name] for piece in pieces)])
+        if isinstance(column, Numeric):
+            found = (piece.values[name] for piece in pieces if name in piece.values)
+            values[name] = np.concatenate([np.empty(0), *found])
     return EncodedColumns(n_rows=sum(piece.n_rows for piece in pieces), codes=codes, values=values)
 
 

@@ -29,15 +29,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.persons import open_persons
 from dagveil.data.reading import BLOCK_BYTES, BrokenLines, check_names, delimited_options, read_source
 from dagveil.data.schema import Schema
-from dagveil.data.streams import (
-    HELD_BYTES,
-    ArrowRows,
-    LocalRows,
-    RowSource,
-    StreamedTable,
-    collect_distinct,
-    encode_batch,
-)
+from dagveil.data.streams import HELD_BYTES, ArrowRows, RowSource, StreamedTable, collect_distinct, encode_batch
 from dagveil.data.table import Table
 from dagveil.errors import DataError, MissingExtraError, SchemaError
 
@@ -53,7 +45,7 @@ def is_postgres(place: str) -> bool:
     return place.startswith(("postgresql://", "postgres://"))
 
 
-class SqliteTable(LocalRows):
+class SqliteTable(RowSource):
     """An SQLite table or view; each cell is read by itself, and all rows as of when it was opened."""
 
     def __init__(self, path: Path, table: str, columns: Sequence[str]) -> None:
@@ -88,7 +80,7 @@ class SqliteTable(LocalRows):
             raise DataError(f"{self._path.name} failed while rows were read; check that it is complete") from None
 
 
-class PostgresTable(LocalRows):
+class PostgresTable(RowSource):
     """A PostgreSQL table or view; cells are read as the server writes them, all rows as of when it was opened."""
 
     def __init__(self, url: str, table: str, columns: Sequence[str]) -> None:
@@ -203,12 +195,9 @@ class Engine(enum.Enum):
 class DatabaseTable:
     """A table of a database, as a source.
 
-    Parameters
-    ----------
-    place
-        A DuckDB or SQLite file, the postgresql:// URL of a server, or the spark:// URL of a cluster.
-    table
-        Name of the table. On a cluster it may also be the path of Parquet or CSV files that all workers can read.
+    - `place`: a DuckDB or SQLite file, the postgresql:// URL of a server, or the spark:// URL of a cluster.
+    - `table`: name of the table. On a cluster it may also be the path of Parquet or CSV files that all workers can
+      read.
     """
 
     place: str
@@ -257,10 +246,12 @@ class Rows:
             return self._open_persons(schema, secrets.token_bytes(KEY_BYTES) if key is None else key)
         if self.engine is Engine.MEMORY:
             return _open_in_memory(source, schema)
-        limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
-        clustered = self.engine is Engine.SPARK
-        rows: RowSource = _open_cluster(source, schema) if clustered else _open_rows(source, schema, limit)
+        limit = self._limit()
+        rows = _open_cluster(source, schema) if self.engine is Engine.SPARK else _open_rows(source, schema, limit)
         return StreamedTable(rows, schema, held_bytes=min(HELD_BYTES, limit // _HELD_SHARE))
+
+    def _limit(self) -> int:
+        return self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
 
     def _open_persons(self, schema: Schema, key: bytes) -> Table:
         """Open the table of persons: their records are read once, and grouped in memory or on disk."""
@@ -268,7 +259,7 @@ class Rows:
             from dagveil.data.spark import open_spark_persons
 
             return open_spark_persons(_open_cluster(self.source, schema), schema, key)
-        limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
+        limit = self._limit()
         held = math.inf if self.engine is Engine.MEMORY else min(HELD_BYTES, limit // _HELD_SHARE)
         try:
             return open_persons(_open_records(self.source, schema, limit), schema, key, held)
@@ -279,14 +270,9 @@ class Rows:
 def choose_engine(source: Any, engine: Engine | str = Engine.AUTO, memory_limit: str | int | None = None) -> Rows:
     """Settle which engine counts a source, from public facts: its kind and the sizes of its files.
 
-    Parameters
-    ----------
-    source
-        As in `Rows`.
-    engine
-        An engine, or `auto`.
-    memory_limit
-        Such as 8GB, for DuckDB and for what is held in memory.
+    - `source`: as in `Rows`.
+    - `engine`: an engine, or `auto`.
+    - `memory_limit`: such as 8GB, for DuckDB and for what is held in memory.
 
     Examples
     --------
@@ -337,45 +323,33 @@ def _suit(source: Any, limit: int | None) -> Engine:
 
 
 def _open_in_memory(source: Any, schema: Schema) -> MemoryTable:
-    columns = list(schema.columns)
     try:
-        if isinstance(source, DatabaseTable):
-            rows = _open_database(source, columns, _UNKNOWN_MEMORY)
-            return MemoryTable.from_batches(rows.batches(columns), schema)
-        if isinstance(source, str | Path):
-            files = list_files(source)
-            if len(files) > 1:
-                several = FileRows(files, columns, _coded(schema), schema.file, schema.numbers)
-                return MemoryTable.from_batches(several.batches(columns), schema)
-            source = files[0]
-        return MemoryTable.from_source(source, schema)
+        files = list_files(source) if isinstance(source, str | Path) else []
+        if isinstance(source, DatabaseTable) or len(files) > 1:
+            rows = FileRows(files, schema) if files else _open_database(source, schema, _UNKNOWN_MEMORY)
+            return MemoryTable.from_batches(rows.batches(list(schema.columns)), schema)
+        return MemoryTable.from_source(files[0] if files else source, schema)
     except MemoryError:
         raise DataError(_TOO_LARGE) from None
 
 
-def _open_records(source: Any, schema: Schema, limit: float) -> LocalRows:
+def _open_records(source: Any, schema: Schema, limit: float) -> RowSource:
     """Open records one by one, by the readers of all engines."""
-    columns = list(schema.sources)
     if isinstance(source, DatabaseTable):
-        return _open_database(source, columns, limit)
-    coded = [name for name in _coded(schema) if name in columns and name != schema.order]
-    numbers = [schema.reducers[name].source(name) if name in schema.reducers else name for name in schema.numbers]
+        return _open_database(source, schema, limit)
     if isinstance(source, str | Path):
-        return FileRows(list_files(source), columns, coded, schema.file, [name for name in numbers if name])
-    return ArrowRows(read_source(source, columns))
+        return FileRows(list_files(source), schema)
+    return ArrowRows(read_source(source, schema.sources))
 
 
 def _open_rows(source: Any, schema: Schema, limit: float) -> RowSource:
-    columns = list(schema.columns)
-    if isinstance(source, DatabaseTable):
-        return _open_database(source, columns, limit)
-    if isinstance(source, str | Path):
-        session = duckdb.DuckdbSession(int(_DUCKDB_SHARE * limit))
-        rows = duckdb.DuckdbFiles(list_files(source), columns, session, _coded(schema), schema.file, schema.numbers)
-        for fields in rows.all_fields:
-            check_types(fields, schema)
-        return rows
-    return ArrowRows(read_source(source, columns))
+    if isinstance(source, DatabaseTable) or not isinstance(source, str | Path):
+        return _open_records(source, schema, limit)
+    session = duckdb.DuckdbSession(int(_DUCKDB_SHARE * limit))
+    rows = duckdb.DuckdbFiles(list_files(source), schema, session)
+    for fields in rows.all_fields:
+        check_types(fields, schema)
+    return rows
 
 
 def _open_cluster(source: Any, schema: Schema) -> SparkRows:
@@ -387,11 +361,8 @@ def _open_cluster(source: Any, schema: Schema) -> SparkRows:
     return SparkRows(source, columns)
 
 
-def _coded(schema: Schema) -> list[str]:
-    return [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
-
-
-def _open_database(source: DatabaseTable, columns: Sequence[str], limit: float) -> LocalRows:
+def _open_database(source: DatabaseTable, schema: Schema, limit: float) -> RowSource:
+    columns = schema.sources
     if is_postgres(source.place):
         return PostgresTable(source.place, source.table, columns)
     if "://" in source.place:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import enum
 import glob
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -15,37 +14,28 @@ from pyarrow import parquet
 from dagveil.data import reading
 from dagveil.data.encoding import is_text
 from dagveil.data.reading import check_file
-from dagveil.data.schema import PLAIN_LAYOUT, SEPARATORS, FileLayout, encoding_error, usual_separator
-from dagveil.data.streams import LocalRows, batch_rows
+from dagveil.data.schema import PLAIN_LAYOUT, SEPARATORS, FileLayout, Schema, encoding_error, usual_separator
+from dagveil.data.streams import RowSource, batch_rows
 from dagveil.errors import DataError
 
-
-class FileForm(enum.Enum):
-    """How a file is written."""
-
-    COMMAS = "CSV"
-    TABS = "TSV"
-    PARQUET = "Parquet"
-    ARROW = "Arrow"
-
-
-_FORMS: Final = {
-    ".csv": FileForm.COMMAS,
-    ".csv.gz": FileForm.COMMAS,
-    ".tsv": FileForm.TABS,
-    ".tsv.gz": FileForm.TABS,
-    ".parquet": FileForm.PARQUET,
-    ".feather": FileForm.ARROW,
-    ".arrow": FileForm.ARROW,
+# how many times more memory than its file a table takes while it is read, by how the name of the file ends
+_SWELLING: Final = {
+    ".csv": 4.0,
+    ".csv.gz": 30.0,
+    ".tsv": 4.0,
+    ".tsv.gz": 30.0,
+    ".parquet": 15.0,
+    ".feather": 3.0,
+    ".arrow": 3.0,
 }
-_SWELLING: Final = {FileForm.COMMAS: 4.0, FileForm.TABS: 4.0, FileForm.PARQUET: 15.0, FileForm.ARROW: 3.0}
-_ZIPPED_SWELLING: Final = 30.0
 
 
-def file_form(path: Path) -> FileForm | None:
+_ARROW: Final = (".feather", ".arrow")
+
+
+def known_ending(path: Path) -> str | None:
     """Tell how a file is written, by its name alone."""
-    name = path.name.lower()
-    return next((form for ending, form in _FORMS.items() if name.endswith(ending)), None)
+    return next((ending for ending in _SWELLING if path.name.lower().endswith(ending)), None)
 
 
 def list_files(place: str | Path) -> list[Path]:
@@ -62,7 +52,7 @@ def list_files(place: str | Path) -> list[Path]:
     files = sorted(found)
     if not files:
         raise DataError(f"there are no files in {text}; check the folder or the pattern")
-    strange = [path for path in files if file_form(path) is None]
+    strange = [path for path in files if known_ending(path) is None]
     if strange:
         raise DataError(f"the format of {strange[0].name} is not known; the name must end in {reading.ENDINGS}")
     return files
@@ -70,12 +60,7 @@ def list_files(place: str | Path) -> list[Path]:
 
 def foresee_bytes(files: Sequence[Path]) -> float:
     """Guess how much memory the rows of some files take while they are read, from the sizes of the files."""
-    total = 0.0
-    for path in files:
-        form = file_form(path) or FileForm.ARROW
-        zipped = path.name.lower().endswith(".gz")
-        total += path.stat().st_size * (_ZIPPED_SWELLING if zipped else _SWELLING[form])
-    return total
+    return sum(path.stat().st_size * _SWELLING[known_ending(path) or ".arrow"] for path in files)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -84,26 +69,14 @@ def _stamp(path: Path) -> tuple[int, int]:
     return facts.st_size, facts.st_mtime_ns
 
 
-class FileRows(LocalRows):
-    """The rows of one or more files, in the order of the files.
+class FileRows(RowSource):
+    """The rows of one or more files, in the order of the files, which may have more columns than the schema."""
 
-    Files may have more columns than the schema. `coded` are those with few distinct values, which are read faster as
-    such; `numbers` those of delimited files whose texts are numbers.
-    """
-
-    def __init__(
-        self,
-        files: Sequence[Path],
-        columns: Sequence[str],
-        coded: Sequence[str] = (),
-        layout: FileLayout = PLAIN_LAYOUT,
-        numbers: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, files: Sequence[Path], schema: Schema) -> None:
         self.files = list(files)
-        self._columns = list(columns)
-        self._coded = frozenset(coded)
-        self._layout = layout
-        self._numbers = frozenset(numbers)
+        self._schema = schema
+        self._coded = frozenset(schema.coded)
+        self._numbers = frozenset(schema.numbers)
         self._stamps = [_stamp(path) for path in files]
         found = [self._file_fields(path) for path in self.files]
         self.all_names = [names for names, _ in found]
@@ -125,13 +98,13 @@ class FileRows(LocalRows):
         """Hand out some columns of all rows, in the order of the files."""
         self.check_unchanged()
         for path in self.files:
-            form = file_form(path)
-            if form is FileForm.PARQUET:
+            ending = known_ending(path)
+            if ending == ".parquet":
                 yield from _parquet_batches(path, columns, [name for name in columns if name in self._coded])
-            elif form is FileForm.ARROW:
+            elif ending in _ARROW:
                 yield from _arrow_batches(path, columns)
             else:
-                broken = yield from _delimited_batches(path, self._layout, columns, self._numbers)
+                broken = yield from _delimited_batches(path, self._schema.file, columns, self._numbers)
                 # a broken line is still one record: dropping it would change the number of rows
                 if broken:
                     nothing = [pa.nulls(broken, pa.string()) for _ in columns]
@@ -141,19 +114,21 @@ class FileRows(LocalRows):
     def _file_fields(self, path: Path) -> tuple[list[str], pa.Schema]:
         """Return all names of a file, and the types of the columns that are read."""
         reading.check_file(path)
-        form = file_form(path)
-        if form is FileForm.PARQUET:
+        ending = known_ending(path)
+        if ending == ".parquet":
             with reading.readable_as(path, "Parquet"):
                 return self._choose_fields(path, parquet.read_schema(path))
-        if form is FileForm.ARROW:
+        if ending in _ARROW:
             with reading.open_arrow(path) as reader:
                 return self._choose_fields(path, reader.schema)
-        header = reading.read_header(path, self._layout, self._columns)
-        return header, pa.schema([(name, pa.string()) for name in self._columns])
+        columns = self._schema.sources
+        header = reading.read_header(path, self._schema.file, columns)
+        return header, pa.schema([(name, pa.string()) for name in columns])
 
     def _choose_fields(self, path: Path, fields: pa.Schema) -> tuple[list[str], pa.Schema]:
-        reading.check_names(fields.names, self._columns, path.name)
-        return list(fields.names), pa.schema([fields.field(name).remove_metadata() for name in self._columns])
+        columns = self._schema.sources
+        reading.check_names(fields.names, columns, path.name)
+        return list(fields.names), pa.schema([fields.field(name).remove_metadata() for name in columns])
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], coded: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -217,16 +192,16 @@ def read_names(path: str | Path) -> tuple[tuple[str, ...], FileLayout]:
     """Return the names in a file, and for a delimited file what separates them. Of its text only one line is read."""
     path = Path(path)
     check_file(path)
-    form = file_form(path)
+    ending = known_ending(path)
     try:
-        if form is FileForm.PARQUET:
+        if ending == ".parquet":
             return tuple(parquet.read_schema(path).names), PLAIN_LAYOUT
-        if form is FileForm.ARROW:
+        if ending in _ARROW:
             with pa.OSFile(str(path)) as file:
                 return tuple(pa.ipc.open_file(file).schema.names), PLAIN_LAYOUT
     except pa.ArrowException as error:
         raise DataError(f"{path} cannot be read; check that it is whole, and that its ending is right") from error
-    if form is None:
+    if ending is None:
         raise DataError(f"{path.name} has no ending of a table that is read; name its columns instead")
     try:
         with PLAIN_LAYOUT.open_text(path) as file:
@@ -234,8 +209,7 @@ def read_names(path: str | Path) -> tuple[tuple[str, ...], FileLayout]:
     except UnicodeDecodeError:
         raise encoding_error(path) from None
     mark = max(SEPARATORS, key=lambda each: (line.count(each), each == usual_separator(path)))
-    names = tuple(name.strip() for name in next(csv.reader([line], delimiter=mark), []))
-    names = tuple(name for name in names if name)
+    names = tuple(name.strip() for name in next(csv.reader([line], delimiter=mark), []) if name.strip())
     if not names:
         raise DataError(f"the first line of {path.name} names no columns; name them yourself")
     return names, PLAIN_LAYOUT if mark == usual_separator(path) else FileLayout(separator=mark)

@@ -152,8 +152,7 @@ def _clip_products(
         half = np.sqrt(np.minimum(product, plan.clip))
         unit = 2.0**plan.rows.bits
         left, right = (unit * np.nan_to_num(half / length) for length in (length_z, length_r))
-    u = np.trunc(z * left)
-    v = np.trunc(r * right)
-    enforce_cap(u, plan.cap())
-    enforce_cap(v, plan.cap())
+    u, v = np.trunc(z * left), np.trunc(r * right)
+    for part in (u, v):
+        enforce_cap(part, plan.cap())
     return u, v

@@ -29,16 +29,13 @@ def peak_memory() -> float:
     Linux tells it for the program that runs. Its `getrusage` would not do: what the process held before it started
     this program, as a copy of its parent, counts there as well.
     """
-    told = _read_kilobytes("/proc/self/status", "VmHWM")
-    if told is not None:
-        return told
-    try:
+    with suppress(ImportError):  # Windows has no such module
         import resource
-    except ImportError:  # Windows
-        return math.nan
-    # the kernel counts in kilobytes, but for macOS
-    unit = 1.0 if sys.platform == "darwin" else 1024.0
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        # the kernel counts in kilobytes, but for macOS
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
+        return _read_kilobytes("/proc/self/status", "VmHWM") or held
+    return math.nan
 
 
 def _read_kilobytes(path: str, name: str) -> float | None:
@@ -51,24 +48,20 @@ def _read_kilobytes(path: str, name: str) -> float | None:
 
 
 def _free_bytes() -> float | None:
-    told = _read_kilobytes("/proc/meminfo", "MemAvailable")
-    if told is not None:
-        return told
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
-        return None
+    with suppress(ValueError, OSError, AttributeError):
+        told = _read_kilobytes("/proc/meminfo", "MemAvailable")
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) if told is None else told
+    return None
 
 
 def _group_bytes() -> float | None:
     """Return what the control group of a container leaves."""
     folder = Path("/sys/fs/cgroup")
-    try:
-        most = (folder / "memory.max").read_text(encoding="ascii").strip()
-        used = (folder / "memory.current").read_text(encoding="ascii").strip()
-        return None if most == "max" else float(int(most) - int(used))
-    except (OSError, ValueError):
-        return None
+    # where there is no limit, this is the word max, which is no number
+    with suppress(OSError, ValueError):
+        most, used = (int((folder / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+        return float(most - used)
+    return None
 
 
 def read_bytes(text: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagveil.data.column import Column, Numeric
+from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows, sort_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode, join_columns
 from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvatures, sum_gradients, weighs_exactly
@@ -103,11 +103,6 @@ class MemoryTable:
     def __repr__(self) -> str:
         return f"MemoryTable(dataset={self.schema.dataset!r}, columns={len(self.schema.columns)})"
 
-    @property
-    def n_distinct(self) -> int:
-        """The number of distinct coded rows, or of rows where these are not kept."""
-        return self._distinct_rows().n_rows
-
     def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
         """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
         return self._count(tuple(columns), table_shape(self.schema, columns))
@@ -115,7 +110,7 @@ class MemoryTable:
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
         shapes = table_shapes(self.schema, column_sets)
-        levels = self._levels()
+        levels = self.schema.n_levels
         whole = self._count_whole(column_sets, levels)
         if whole is not None:
             return [whole]
@@ -188,7 +183,7 @@ class MemoryTable:
         rows = self._distinct_rows()
         if self._owners is None and rows.weights is None:
             # distinct rows are in the order of their codes, so others are too: how the source was read must not matter
-            rows = self._rows = sort_rows(rows, self._levels())
+            rows = self._rows = sort_rows(rows, self.schema.n_levels)
         if self._owners is None:
             weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
             self._owners = np.repeat(np.arange(rows.n_rows, dtype=np.int64), weights.astype(np.int64))
@@ -213,29 +208,17 @@ class MemoryTable:
             self._slots = {slots: choose_rows(words, slots)}
         return self._slots[slots]
 
-    def _levels(self) -> dict[str, int]:
-        return {name: column.n_levels for name, column in self.schema.columns.items()}
-
     def _numbers(self, column: str) -> NDArray[np.float64]:
         if column not in self._values:
             raise SchemaError(f"column {column!r} is not numeric, so it has no sums; declare it numeric, or count it")
         return self._values[column]
 
-    def _distinct_numbers(self, names: Sequence[str]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]] | None:
-        """Return the numbers of distinct rows with multiplicities, where all columns have levels and that pays."""
-        columns = self.schema.columns
-        rows = self._distinct_rows()
-        if rows.weights is None or any(isinstance(columns[name], Numeric) for name in names):
-            return None
-        numbers = [np.array(_level_numbers(columns[name]))[rows.codes[name]] for name in names]
-        return numbers, rows.weights
-
-    def _encoded_numbers(self, column: str) -> NDArray[np.float64]:
-        """Return a number for each row: its own, or the declared one of its level."""
+    def _encoded_numbers(self, column: str, codes: Codes | None = None) -> NDArray[np.float64]:
+        """Return a number for each row: its own, or the declared one of its level; codes may be those of other rows."""
         declared = self.schema.columns[column]
         if isinstance(declared, Numeric):
             return self._numbers(column)
-        return np.array(_level_numbers(declared))[self._row_codes(column)]
+        return np.array(declared.numbers)[self._row_codes(column) if codes is None else codes]
 
     def _row_codes(self, column: str) -> Codes:
         """Return the code of each row."""
@@ -249,11 +232,13 @@ class MemoryTable:
         """Return the rows that gradients and curvatures sum over, scaled already where that takes little memory."""
         key = (plan, may_weigh)
         if key not in self._descents:
-            distinct = self._distinct_numbers(plan.columns) if may_weigh else None
-            if distinct is None:
+            numeric = any(isinstance(self.schema.columns[name], Numeric) for name in plan.columns)
+            distinct = self._distinct_rows() if may_weigh and not numeric else None
+            if distinct is None or distinct.weights is None:
                 rows = _DescentRows([self._encoded_numbers(name) for name in plan.columns], self.n_rows)
             else:
-                rows = _DescentRows(distinct[0], len(distinct[1]), distinct[1])
+                numbers = [self._encoded_numbers(name, distinct.codes[name]) for name in plan.columns]
+                rows = _DescentRows(numbers, distinct.n_rows, distinct.weights)
             if rows.n_rows * len(plan.columns) <= _MOST_KEPT_NUMBERS:
                 scaled = tuple(scale_blocks(rows.columns, plan, rows.n_rows))
                 rows = dataclasses.replace(rows, columns=(), scaled=scaled)
@@ -263,7 +248,7 @@ class MemoryTable:
 
     def _distinct_rows(self) -> WeightedRows:
         if not self._shrunk:
-            self._rows = shrink_rows(self._rows, self._levels())
+            self._rows = shrink_rows(self._rows, self.schema.n_levels)
             self._shrunk = True
         return self._rows
 
@@ -332,9 +317,3 @@ def _sum_down(wide: NDArray[np.int64], columns: tuple[str, ...], wanted: tuple[s
     kept = [name for name in columns if name in wanted]
     narrow = wide.sum(axis=tuple(axis for axis, name in enumerate(columns) if name not in wanted), dtype=np.int64)
     return np.ascontiguousarray(narrow.transpose([kept.index(name) for name in wanted]))
-
-
-def _level_numbers(column: Column) -> tuple[float, ...]:
-    if isinstance(column, Numeric):
-        raise SchemaError("a numeric column has numbers of its own")
-    return column.numbers

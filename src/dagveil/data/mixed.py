@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dagveil.data.moments import MOST_FEATURES, MomentPlan, NumbersAsTheyAre, expand_legendre, quantise_rows
+from dagveil.data.moments import MOST_FEATURES, Floats, MomentPlan, NumbersAsTheyAre, expand_legendre, quantise_rows
+from dagveil.data.selection import scale_numbers
 from dagveil.errors import SchemaError
-
-Floats = NDArray[np.float64]
 
 INDICATOR: Final = math.sqrt(0.5)
 """What says that a number is missing, in the place of its features, which are 0 then; it is shorter than they mostly
@@ -98,8 +96,8 @@ class MixedPlan(NumbersAsTheyAre):
 
     @property
     def features(self) -> tuple[int, ...]:
-        """The number of coordinates of each column of numbers."""
-        return count_features(self.numbers, self.degrees, self.marked)
+        """The number of coordinates of each column of numbers: its features, and one that says it is missing."""
+        return tuple(degree + (name in self.marked) for name, degree in zip(self.numbers, self.degrees, strict=True))
 
     @property
     def levels_by_name(self) -> dict[str, int]:
@@ -138,13 +136,11 @@ class MixedPlan(NumbersAsTheyAre):
             start += size
         scales = zip(self.numbers, block[len(self.levels) :], self.centers, self.widths, self.degrees, strict=True)
         for name, column, center, width, degree in scales:
-            with np.errstate(over="ignore", invalid="ignore"):
-                scaled = (column - center) / width
             if degree == 1:
-                room[start] = scaled
+                with np.errstate(over="ignore", invalid="ignore"):
+                    room[start] = (column - center) / width
             else:
-                scaled = np.where(np.isnan(scaled), 0.0, np.clip(scaled, -1.0, 1.0))
-                expand_legendre(scaled, room[start : start + degree])
+                expand_legendre(scale_numbers(column, center, width), room[start : start + degree])
             start += degree
             if name in self.marked:
                 missing = np.isnan(column)
@@ -255,11 +251,6 @@ class MixedPairs(NumbersAsTheyAre):
             else:
                 squares += own[x] * own[y]
         return squares, linear, float(self.squared_bound() - fixed)
-
-
-def count_features(numbers: Sequence[str], degrees: Sequence[int], marked: Sequence[str]) -> tuple[int, ...]:
-    """Return the number of coordinates of each column of numbers: its features, and one that says it is missing."""
-    return tuple(degree + (name in marked) for name, degree in zip(numbers, degrees, strict=True))
 
 
 def level_step(size: int, bits: int) -> int:

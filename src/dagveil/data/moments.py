@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.column import Column
-from dagveil.data.selection import scale_to_unit
+from dagveil.data.selection import scale_numbers, scale_to_unit
 from dagveil.errors import DataError, SchemaError
 
 LARGEST_CAP: Final = 2**40  # the largest squared integer norm that a plan may allow
@@ -28,6 +28,7 @@ LARGEST_SUM: Final = 2**62  # the largest absolute value of an entry of the answ
 FEWEST_BITS: Final = 4  # fewer bits are never chosen: a sixteenth of a spread is coarse already
 ROOM_FOR_ROWS: Final = 4  # a plan with chosen bits has room for so many times the rows that are publicly expected
 _HUGE: Final = 1e100
+Floats = NDArray[np.float64]
 _BLOCK_ROWS: Final = 2**12
 _GROUP: Final = 16
 
@@ -47,7 +48,7 @@ class NumbersAsTheyAre:
         """Missing values come as the declared number."""
         return ()
 
-    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
+    def read(self, numbers: Floats, column: Column) -> Floats:
         """Take codes and numbers of a column as they are."""
         return numbers
 
@@ -107,7 +108,7 @@ class MomentPlan(NumbersAsTheyAre):
         """The number of coordinates between the constant and the ball, integers already; here there are none."""
         return 0
 
-    def expand(self, block: Sequence[NDArray[np.float64]]) -> Sequence[NDArray[np.float64]]:
+    def expand(self, block: Sequence[Floats]) -> Sequence[Floats]:
         """Take columns as they are."""
         return block
 
@@ -126,7 +127,7 @@ class MomentPlan(NumbersAsTheyAre):
         return bound_norm(self.radius_squared, self.constant, self.bits)
 
     def check_reach(self) -> None:
-        """Refuse a plan that cannot add up as many rows as any release must."""
+        """Refuse a plan that cannot add up `ROWS_IN_REACH` rows."""
         if self.max_rows() < ROWS_IN_REACH:
             raise SchemaError(
                 f"this plan adds up {self.max_rows()} rows exactly, and a release must be able to add up "
@@ -149,9 +150,8 @@ class MomentPlan(NumbersAsTheyAre):
 def choose_bits(radius_squared: float, constant: float, rows: int, most: int) -> int:
     """Return the bits with which sums over the expected rows fit into 64-bit integers, from public facts alone.
 
-    Each bit less makes room for four times the rows. `FEWEST_BITS` is the floor, whatever number of rows is expected.
-
-    `rows` are publicly expected: nominal ones, or a released estimate, and never the true number.
+    Each bit less makes room for four times the rows; `FEWEST_BITS` is the floor. `rows` are publicly expected: nominal
+    ones, or a released estimate, and never the true number.
     """
     wanted = max(ROOM_FOR_ROWS * rows, ROWS_IN_REACH)
     bits = most
@@ -177,7 +177,7 @@ def _most_rows(norm_squared: int) -> int:
     return (LARGEST_SUM - 1) // max(norm_squared, 1)
 
 
-def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.int64]:
+def quantise_rows(values: Floats, plan: MomentPlan) -> NDArray[np.int64]:
     """Turn rows (n, d) into integers (n, 1 + d) within the plan's bound: any conceivable input, each row by itself.
 
     Leading coordinates are integers already, and within their own bound.
@@ -186,9 +186,7 @@ def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.i
     return _quantise(columns, plan, np.empty((1 + columns.shape[0], columns.shape[1]))).T.astype(np.int64)
 
 
-def _quantise(
-    columns: Sequence[NDArray[np.float64]] | NDArray[np.float64], plan: MomentPlan, quantised: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _quantise(columns: Sequence[Floats] | Floats, plan: MomentPlan, quantised: Floats) -> Floats:
     """Turn columns (d, n) into columns (1 + d, n) of integers, held as float64 in the last argument."""
     quantised[0] = plan.integer_constant
     leading = plan.leading
@@ -204,9 +202,7 @@ def _quantise(
     return quantised
 
 
-def scale_rows(
-    columns: Sequence[NDArray[np.float64]] | NDArray[np.float64], plan: MomentPlan, out: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def scale_rows(columns: Sequence[Floats] | Floats, plan: MomentPlan, out: Floats) -> Floats:
     """Scale columns (d, n) by the plan's centres and spreads, and shrink rows to its ball, up to float rounding.
 
     Elementwise operations only, column by column: IEEE rounding is then the same for a row whatever rows stand beside
@@ -230,7 +226,7 @@ def scale_rows(
     return out
 
 
-def _tame(scaled: NDArray[np.float64], odd: NDArray[np.intp]) -> NDArray[np.float64]:
+def _tame(scaled: Floats, odd: NDArray[np.intp]) -> Floats:
     """Make these rows of columns (d, n) finite, not-a-number being the centre, and return their squared norms."""
     norms = np.zeros(odd.size)
     for column in scaled:
@@ -242,7 +238,7 @@ def _tame(scaled: NDArray[np.float64], odd: NDArray[np.intp]) -> NDArray[np.floa
     return norms
 
 
-def enforce_cap(vectors: NDArray[np.float64], cap: int) -> None:
+def enforce_cap(vectors: Floats, cap: int) -> None:
     """Shrink the columns of integers (d, n) whose squared norm float rounding has left over the cap."""
     # Entries stay near 2**20, so these norms are integers near 2**40, which float64 holds exactly in any order.
     norms = np.einsum("ij,ij->j", vectors, vectors)
@@ -273,16 +269,14 @@ class OuterProducts(Protocol):
     def marked(self) -> tuple[str, ...]:
         """Columns of numbers in which missing values come as not-a-number."""
 
-    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
+    def read(self, numbers: Floats, column: Column) -> Floats:
         """Scale the numbers of a column, each by itself."""
 
-    def expand(self, block: Sequence[NDArray[np.float64]]) -> Sequence[NDArray[np.float64]] | NDArray[np.float64]:
+    def expand(self, block: Sequence[Floats]) -> Sequence[Floats] | Floats:
         """Turn columns of n records into coordinates of n records, each record by itself."""
 
 
-def sum_outer_products(
-    columns: Sequence[NDArray[np.float64]], query: OuterProducts, *, n_rows: int
-) -> NDArray[np.int64]:
+def sum_outer_products(columns: Sequence[Floats], query: OuterProducts, *, n_rows: int) -> NDArray[np.int64]:
     """Give the exact sum over rows of the outer product of each quantised row with itself, (1 + d, 1 + d).
 
     Why float64 is exact here: for a block of b rows with squared norms at most c, every partial sum of products
@@ -346,35 +340,27 @@ class FeaturePlan(NumbersAsTheyAre):
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         return MomentPlan(names, zeros, ones, self.radius_squared, self.constant, self.bits)
 
-    def expand(self, block: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Turn columns into features."""
-        return expand_features(np.stack(block), self)
+    def expand(self, block: Sequence[Floats]) -> Floats:
+        """Turn d columns into features (d k, n), those of one column together. Not-a-number counts as the center."""
+        features = np.empty((len(block), self.degree, len(block[0])))
+        for column, center, reach, out in zip(block, self.centers, self.reaches, features, strict=True):
+            expand_legendre(scale_numbers(column, center, reach), out)
+        return features.reshape(-1, len(block[0]))
 
 
-def expand_features(columns: NDArray[np.float64], plan: FeaturePlan) -> NDArray[np.float64]:
-    """Turn columns (d, n) into features (d k, n), those of one column together. Not-a-number counts as the center."""
-    width, n_rows = columns.shape
-    features = np.empty((width, plan.degree, n_rows))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for position, column in enumerate(columns):
-            scaled = column - plan.centers[position]
-            scaled /= plan.reaches[position]
-            np.clip(scaled, -1.0, 1.0, out=scaled)
-            scaled[np.isnan(scaled)] = 0.0
-            expand_legendre(scaled, features[position])
-    return features.reshape(width * plan.degree, n_rows)
+def expand_legendre(scaled: Floats, out: Floats) -> None:
+    """Write √(2j + 1) P_j for j = 1, 2, …, as many as there is room for."""
+    for power, polynomial in enumerate(legendre_polynomials(scaled, len(out)), start=1):
+        out[power - 1] = math.sqrt(2 * power + 1) * polynomial
 
 
-def expand_legendre(scaled: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """Write √(2j + 1) P_j for j = 1, 2, … by Bonnet's recurrence j P_j = (2j − 1) t P_{j−1} − (j − 1) P_{j−2}."""
-    before, last = np.ones_like(scaled), scaled
-    out[0] = math.sqrt(3.0) * scaled
-    for power in range(2, len(out) + 1):
-        before, last = last, ((2 * power - 1) * scaled * last - (power - 1) * before) / power
-        out[power - 1] = math.sqrt(2 * power + 1) * last
-
-
-Floats = NDArray[np.float64]
+def legendre_polynomials(t: Floats, degree: int) -> Iterator[Floats]:
+    """Hand out P_1, P_2, … by Bonnet's recurrence j P_j = (2j − 1) t P_{j−1} − (j − 1) P_{j−2}, elementwise."""
+    before, last = np.ones_like(t), t
+    for power in range(1, degree + 1):
+        if power > 1:
+            before, last = last, ((2 * power - 1) * t * last - (power - 1) * before) / power
+        yield last
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,11 +379,10 @@ class AdditiveFunction:
         if rows.shape[1] != len(self.series):
             raise SchemaError(f"a function of {len(self.series)} columns was given {rows.shape[1]}")
         total = np.full(len(rows), self.constant)
-        for column, coefficients in zip(rows.T, self.series, strict=True):
-            before, polynomial = np.ones(len(rows)), column.astype(np.float64)
-            for k, coefficient in enumerate(coefficients, start=1):
+        for column, coefficients in zip(rows.T.astype(np.float64), self.series, strict=True):
+            polynomials = legendre_polynomials(column, len(coefficients))
+            for coefficient, polynomial in zip(coefficients, polynomials, strict=True):
                 total += coefficient * polynomial
-                before, polynomial = polynomial, ((2 * k + 1) * column * polynomial - k * before) / (k + 1)
         return np.asarray(np.clip(total, -1.0, 1.0), dtype=np.float64)
 
 
@@ -444,19 +429,14 @@ class ResidualPlan(NumbersAsTheyAre):
         return scale_to_unit(numbers, column)
 
     def expand(self, block: Sequence[Floats]) -> Floats:
-        """Turn scaled columns into residuals and polynomials of fitted values."""
-        return expand_residuals(np.stack(block), self)
-
-
-def expand_residuals(block: Floats, plan: ResidualPlan) -> Floats:
-    """Turn scaled columns (k + 2, n), the pair last, into coordinates (p, n); elementwise, so row by row."""
-    conditions = block[:-2].T
-    # a tiny spread may overflow: warnings must not tell that some row did; the ball takes in what is infinite
-    with np.errstate(all="ignore"):
-        fits = [function.values(conditions) for function in plan.functions]
-        coordinates = [(block[side - 2] - fits[side]) / (RESIDUAL_SPREAD * plan.spreads[side]) for side in (0, 1)]
-        for side in (0, 1) if plan.given else ():
-            t = (fits[side] - plan.centers[side]) / plan.spreads[side]
-            # Hermite polynomials, scaled to unit variance for a normal fit
-            coordinates += [t, (t * t - 1.0) / math.sqrt(2.0), (t * t * t - 3.0 * t) / math.sqrt(6.0)]
-        return np.stack(coordinates)
+        """Turn scaled columns, the pair last, into residuals and polynomials of fitted values, row by row."""
+        conditions = np.stack(block)[:-2].T
+        # a tiny spread may overflow: warnings must not tell that some row did; the ball takes in what is infinite
+        with np.errstate(all="ignore"):
+            fits = [function.values(conditions) for function in self.functions]
+            coordinates = [(block[side - 2] - fits[side]) / (RESIDUAL_SPREAD * self.spreads[side]) for side in (0, 1)]
+            for side in (0, 1) if self.given else ():
+                t = (fits[side] - self.centers[side]) / self.spreads[side]
+                # Hermite polynomials, scaled to unit variance for a normal fit
+                coordinates += [t, (t * t - 1.0) / math.sqrt(2.0), (t * t * t - 3.0 * t) / math.sqrt(6.0)]
+            return np.stack(coordinates)

@@ -7,8 +7,9 @@ as a multiset and of a key that is drawn for the run, whatever the order in whic
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 
 from dagveil.data.cells import place_codes
 from dagveil.data.column import Categorical, Column, Numeric
-from dagveil.data.distinct import Records, Store
+from dagveil.data.distinct import Records, Store, cell_fields, pack_cells, put_cells, row_kind, take_cells_of
 from dagveil.data.encoding import (
     Codes,
     EncodedColumns,
     clip_numbers,
-    code_type,
+    empty_table,
     encode,
     find_levels,
     join_columns,
@@ -32,7 +33,7 @@ from dagveil.data.ids import DIGEST_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.memory import MemoryTable
 from dagveil.data.records import Reducer
 from dagveil.data.schema import Schema
-from dagveil.data.streams import LocalRows, StreamedTable
+from dagveil.data.streams import RowSource, StoredRows, StreamedTable
 from dagveil.data.table import Table
 from dagveil.data.weighed import COUNT_LATTICE, MOMENT_LATTICE, WeighedPiece, WeighedTable
 from dagveil.errors import DataError
@@ -49,27 +50,25 @@ class RecordLayout:
         self._key = key
         self._plain = {name: column for name, column in schema.columns.items() if name not in schema.reducers}
         self._own = Schema(dataset=schema.dataset, columns=self._plain) if self._plain else None
+        # what is added up over the records of a person, by what each record has; and what the last record gives
+        self._sums = {f"{name}:n": f"{name}:match" for name in schema.reducers}
+        self._sums |= {f"{name}:sum": f"{name}:number" for name, one in schema.reducers.items() if one.take == "mean"}
+        self._lasts = [name for name, reducer in schema.reducers.items() if reducer.take == "last"]
         fields: list[tuple[Any, ...]] = [("person", "<u8", (2,)), ("own", "?"), ("kind", "u1"), ("order", "<f8")]
-        fields += [field for name, column in self._plain.items() for field in _cell_fields(name, column)]
+        fields += [field for name, column in self._plain.items() for field in cell_fields(name, column)]
         for name, reducer in schema.reducers.items():
             fields.append((f"{name}:match", "?"))
             if reducer.take == "mean":
                 fields.append((f"{name}:number", "<i8"))
             if reducer.take == "last":
-                fields += _cell_fields(name, schema.columns[name])
+                fields += cell_fields(name, schema.columns[name])
         self.head = np.dtype(fields)
         # tie: a keyed hash of the head; count: how often the record occurs
         self.kind = np.dtype([("head", self.head), ("tie", "<u8", (2,)), ("count", "<i8")])
 
     def check_types(self, fields: pa.Schema) -> None:
         """Refuse columns of types that cannot be read, without a record."""
-        try:
-            empty = pa.schema([fields.field(name) for name in self.schema.sources]).empty_table()
-        except pa.ArrowNotImplementedError:
-            raise DataError(
-                "a column is of a type that Arrow cannot make, such as a union; convert it to text"
-            ) from None
-        self.read(empty)
+        self.read(empty_table(pa.schema([fields.field(name) for name in self.schema.sources])))
 
     def read(self, table: pa.Table) -> Records:
         """Turn rows into records: equal ones once, with their number; rows without an id as declared."""
@@ -107,10 +106,7 @@ class RecordLayout:
                 one = Schema(dataset=self.schema.dataset, columns={name: declared})
                 found = encode(pa.table({name: cells}), one)
                 # what does not match must not tell equal records apart
-                blank = _blank_cell(name, declared)
-                codes = np.where(match, found.codes[name], blank.codes[name])
-                values = {key: np.where(match, found.values[key], blank.values[key]) for key in found.values}
-                put_cells(heads, EncodedColumns(len(heads), {name: codes}, values))
+                put_cells(heads, _fill_blank(found, ~match, name, declared))
         heads[f"{name}:match"] = match
 
     def fold(self, records: Records) -> Records:
@@ -123,26 +119,19 @@ class RecordLayout:
         # the earliest wins, and of equal records any may: so each record of a person is as likely as any other
         entries["time"] = race_times(records)
         times = np.where(heads["own"], 1, counts)
-        for name, reducer in self.schema.reducers.items():
-            entries[f"{name}:n"] = heads[f"{name}:match"] * times
-            if reducer.take == "mean":
-                entries[f"{name}:sum"] = heads[f"{name}:number"] * times
-            if reducer.take == "last":
-                for part in _LAST_PARTS:
-                    entries[f"{name}:{part}"] = entries[part]
+        for field, source in self._sums.items():
+            entries[field] = heads[source] * times
+        for name, part in itertools.product(self._lasts, _LAST_PARTS):
+            entries[f"{name}:{part}"] = entries[part]
         return self.merge(entries)
 
     @property
     def entry(self) -> np.dtype[Any]:
         """What is kept of a person while records are folded."""
         fields: list[Any] = [(name, self.head[name]) for name in self.head.names or ()]
-        fields += [("tie", "<u8", (2,)), ("time", "<f8"), ("copies", "<i8")]
-        for name, reducer in self.schema.reducers.items():
-            fields.append((f"{name}:n", "<i8"))
-            if reducer.take == "mean":
-                fields.append((f"{name}:sum", "<i8"))
-            if reducer.take == "last":
-                fields += [(f"{name}:{part}", kind, *shape) for part, (kind, *shape) in _LAST_PARTS.items()]
+        fields += [("tie", "<u8", (2,)), ("time", "<f8"), ("copies", "<i8"), *((field, "<i8") for field in self._sums)]
+        for name in self._lasts:
+            fields += [(f"{name}:{part}", kind, *shape) for part, (kind, *shape) in _LAST_PARTS.items()]
         return np.dtype(fields)
 
     def merge(self, entries: Records) -> Records:
@@ -151,19 +140,17 @@ class RecordLayout:
         if not len(rest):
             return np.asarray(alone)
         order = np.lexsort([*_rank_keys(rest, self.schema.which), *_person_keys(rest)])
-        starts = _find_starts(rest, order)
+        starts = np.flatnonzero(_differ(rest["person"][order]))
         merged = rest[order[starts]]
-        for name, reducer in self.schema.reducers.items():
-            merged[f"{name}:n"] = np.add.reduceat(rest[f"{name}:n"][order], starts)
-            if reducer.take == "mean":
-                merged[f"{name}:sum"] = np.add.reduceat(rest[f"{name}:sum"][order], starts)
-            if reducer.take == "last":
-                without = rest[f"{name}:n"] == 0
-                keys = [*_rank_keys(rest, "last", f"{name}:"), without, *_person_keys(rest)]
-                # persons stand in the same order, so each one's best record is where the person begins
-                best = rest[np.lexsort(keys)[starts]]
-                for field in [f"{name}:{part}" for part in _LAST_PARTS] + _cell_names(name, self.schema.columns[name]):
-                    merged[field] = best[field]
+        for field in self._sums:
+            merged[field] = np.add.reduceat(rest[field][order], starts)
+        for name in self._lasts:
+            keys = [*_rank_keys(rest, "last", f"{name}:"), rest[f"{name}:n"] == 0, *_person_keys(rest)]
+            # persons stand in the same order, so each one's best record is where the person begins
+            best = rest[np.lexsort(keys)[starts]]
+            cells = [field for field, _ in cell_fields(name, self.schema.columns[name])]
+            for field in [f"{name}:{part}" for part in _LAST_PARTS] + cells:
+                merged[field] = best[field]
         both: Records = np.concatenate([alone, merged])
         return both
 
@@ -175,7 +162,7 @@ class RecordLayout:
         for name, column in self.schema.columns.items():
             reducer = self.schema.reducers.get(name)
             if reducer is None or reducer.take == "last":
-                found = take_cells_of(entries, {name: column})
+                found = take_cells_of(entries, [name])
                 if reducer is not None:
                     found = _fill_blank(found, entries[f"{name}:n"] == 0, name, column)
             else:
@@ -216,32 +203,10 @@ class RecordLayout:
         return weighed[kept], int(counts[own].sum()) + int((~own[starts]).sum() if len(starts) else 0)
 
     def _cells(self) -> list[str]:
-        return [field for name, column in self._plain.items() for field in _cell_names(name, column)]
+        return list(row_kind(self._plain).names or ())
 
 
 # --- one record ---
-
-
-def _cell_fields(name: str, column: Column) -> list[tuple[Any, ...]]:
-    fields: list[tuple[Any, ...]] = [(f"{name}:code", np.dtype(code_type(column)).str)]
-    return [*fields, (f"{name}:value", "<f8")] if isinstance(column, Numeric) else fields
-
-
-def row_kind(schema: Schema) -> np.dtype[Any]:
-    """Return what a row of the table of persons is as a struct."""
-    return np.dtype([field for name, column in schema.columns.items() for field in _cell_fields(name, column)])
-
-
-def _cell_names(name: str, column: Column) -> list[str]:
-    return [field[0] for field in _cell_fields(name, column)]
-
-
-def put_cells(heads: Records, encoded: EncodedColumns) -> None:
-    """Write encoded cells into structs."""
-    for name, codes in encoded.codes.items():
-        heads[f"{name}:code"] = codes
-    for name, values in encoded.values.items():
-        heads[f"{name}:value"] = values + 0.0  # −0 and 0 are one number
 
 
 def _is_known(cells: pa.ChunkedArray, name: str, column: Column) -> NDArray[np.bool_]:
@@ -250,10 +215,6 @@ def _is_known(cells: pa.ChunkedArray, name: str, column: Column) -> NDArray[np.b
         return ~np.isnan(read_declared_numbers(cells, name, column))
     missing = len(place_codes(column)) - 1
     return np.asarray(find_levels(cells, column, name, np.arange(missing + 1)) != missing)
-
-
-def _blank_cell(name: str, column: Column) -> EncodedColumns:
-    return encode(pa.table({name: pa.nulls(1, pa.string())}), Schema(dataset="blank", columns={name: column}))
 
 
 def _hash_records(heads: Records, key: bytes) -> NDArray[np.uint64]:
@@ -290,12 +251,7 @@ def _differ(words: NDArray[Any]) -> NDArray[np.bool_]:
 
 # --- the records of a person ---
 
-_LAST_PARTS: Final[dict[str, tuple[Any, ...]]] = {
-    "kind": ("u1",),
-    "order": ("<f8",),
-    "time": ("<f8",),
-    "tie": ("<u8", (2,)),
-}
+_LAST_PARTS: Final = {"kind": ("u1",), "order": ("<f8",), "time": ("<f8",), "tie": ("<u8", (2,))}
 
 
 def _person_keys(rows: Records) -> list[NDArray[Any]]:
@@ -319,10 +275,6 @@ def _rank_keys(entries: Records, which: str | None, prefix: str = "") -> list[ND
     return [*keys, sign * order, sign * kind, kind == NO_ORDER]
 
 
-def _find_starts(rows: Records, order: NDArray[np.intp]) -> NDArray[np.intp]:
-    return np.flatnonzero(_differ(rows["person"][order]))
-
-
 def _reduce(entries: Records, name: str, reducer: Reducer, column: Column) -> pa.Array:
     counts = entries[f"{name}:n"]
     if reducer.take == "any":
@@ -334,15 +286,8 @@ def _reduce(entries: Records, name: str, reducer: Reducer, column: Column) -> pa
     return pa.array(means, mask=counts == 0)
 
 
-def take_cells_of(rows: Records, columns: Mapping[str, Column]) -> EncodedColumns:
-    """Return the encoded cells of structs."""
-    codes: dict[str, Codes] = {name: np.ascontiguousarray(rows[f"{name}:code"]) for name in columns}
-    numeric = [name for name, column in columns.items() if isinstance(column, Numeric)]
-    return EncodedColumns(len(rows), codes, {name: np.ascontiguousarray(rows[f"{name}:value"]) for name in numeric})
-
-
 def _fill_blank(found: EncodedColumns, without: NDArray[np.bool_], name: str, column: Column) -> EncodedColumns:
-    blank = _blank_cell(name, column)
+    blank = encode(pa.table({name: pa.nulls(1, pa.string())}), Schema(dataset="blank", columns={name: column}))
     codes: Codes = np.where(without, blank.codes[name], found.codes[name])
     values = {key: np.where(without, blank.values[key], found.values[key]) for key in found.values}
     return EncodedColumns(found.n_rows, {name: codes}, values)
@@ -351,7 +296,7 @@ def _fill_blank(found: EncodedColumns, without: NDArray[np.bool_], name: str, co
 # --- all persons ---
 
 
-def open_persons(rows: LocalRows, schema: Schema, key: bytes, held_bytes: float) -> Table:
+def open_persons(rows: RowSource, schema: Schema, key: bytes, held_bytes: float) -> Table:
     """Read a source and return the table of its persons. Only a curator may hold what comes back."""
     layout = RecordLayout(schema, key)
     layout.check_types(rows.fields)
@@ -361,12 +306,15 @@ def open_persons(rows: LocalRows, schema: Schema, key: bytes, held_bytes: float)
         store.add(records, label_records(records))
     if schema.records == "weigh":
         return _weigh(store, layout, held_bytes)
-    pieces = EncodedStore(schema, held_bytes)
+    pieces = Store(row_kind(schema.columns), held_bytes)
     for bucket in store.read():
-        pieces.add(layout.rows(fold_bucket(bucket, layout, held_bytes)))
+        entries = [layout.fold(share) for share in _read_shares(bucket, layout.kind, held_bytes)]
+        merged = layout.merge(np.concatenate([np.zeros(0, layout.entry), *entries]))
+        pieces.add(pack_cells(layout.rows(merged), pieces.kind))
+    persons = StoredRows(pieces, pa.schema([(name, pa.string()) for name in schema.columns]), of_persons=True)
     if not pieces.spilled:
-        return MemoryTable(join_columns(list(pieces.encoded(schema)), schema), schema)
-    return StreamedTable(pieces, schema, held_bytes=int(held_bytes))
+        return MemoryTable(join_columns(list(persons.encoded(schema)), schema), schema)
+    return StreamedTable(persons, schema, held_bytes=int(held_bytes))
 
 
 def label_records(records: Records) -> NDArray[np.intp]:
@@ -374,12 +322,6 @@ def label_records(records: Records) -> NDArray[np.intp]:
     heads = records["head"]
     first = np.where(heads["own"], records["tie"][:, 0], heads["person"][:, 0])
     return np.asarray((first % np.uint64(BUCKETS)).astype(np.intp))
-
-
-def fold_bucket(bucket: Callable[[], Iterator[Records]], layout: RecordLayout, held_bytes: float) -> Records:
-    """Return the entries of the persons of a bucket; a bucket that is too large is read in shares, by tie."""
-    entries = [layout.fold(share) for share in _read_shares(bucket, layout.kind, held_bytes)]
-    return layout.merge(np.concatenate([np.zeros(0, layout.entry), *entries]))
 
 
 def _read_shares(bucket: Callable[[], Iterator[Records]], kind: np.dtype[Any], held_bytes: float) -> Iterator[Records]:
@@ -443,31 +385,3 @@ def prune(records: Records, dropped: Counter[bytes]) -> Records:
         kept[first : first + size] = stays
         dropped[heads["person"][first].tobytes()] += int(counts[~stays].sum())
     return records[kept]
-
-
-class EncodedStore(LocalRows):
-    """Encoded rows of persons, in memory or in a file."""
-
-    of_persons = True
-
-    def __init__(self, schema: Schema, held_bytes: float) -> None:
-        self._columns = dict(schema.columns)
-        self._store = Store(row_kind(schema), held_bytes)
-        self.fields = pa.schema([(name, pa.string()) for name in self._columns])
-
-    @property
-    def spilled(self) -> bool:
-        """Whether rows are in a file."""
-        return self._store.spilled
-
-    def add(self, rows: EncodedColumns) -> None:
-        """Keep rows."""
-        packed = np.zeros(rows.n_rows, dtype=self._store.kind)
-        put_cells(packed, rows)
-        self._store.add(packed)
-
-    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
-        """Hand out some columns of all rows."""
-        for bucket in self._store.read():
-            for piece in bucket():
-                yield take_cells_of(piece, schema.columns)

@@ -11,6 +11,7 @@ import csv
 import json
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +26,7 @@ from dagveil.data.schema import PLAIN_LAYOUT, SEPARATORS, FileLayout, Schema, en
 from dagveil.errors import DataError
 
 BLOCK_BYTES: Final = (2**24, 2**30)
-_BYTES: Final = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
+_BYTES: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 # characters of a line of names: a small file that is unpacked may have a line without an end
 _LONGEST_LINE: Final = 2**24
 ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
@@ -55,7 +52,8 @@ def read_source(
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
-        return _select(source, columns, "the table")
+        check_names(source.column_names, columns, "the table")
+        return source if columns is None else source.select(list(columns))
     package = type(source).__module__.partition(".")[0]
     if package == "polars" and hasattr(source, "to_arrow"):
         # not all at once: for a column of Python objects polars would hand out addresses in memory
@@ -76,10 +74,7 @@ def read_source(
 
 def read_declared(source: Any, schema: Schema) -> pa.Table:
     """Read the columns that a schema declares, as it declares them, ids and orders of records too."""
-    reducers, columns = schema.reducers, list(schema.sources)
-    coded = [name for name in schema.columns if name not in (*schema.numbers, *reducers, schema.order)]
-    numbers = [reducers[name].source(name) if name in reducers else name for name in schema.numbers]
-    return read_source(source, columns, coded=coded, layout=schema.file, numbers=[name for name in numbers if name])
+    return read_source(source, schema.sources, coded=schema.coded, layout=schema.file, numbers=schema.numbers)
 
 
 def check_file(path: Path) -> None:
@@ -111,33 +106,26 @@ def _read_path(
 
 
 def _read_delimited(path: Path, layout: FileLayout, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+    import pyarrow.csv
+
     header = read_header(path, layout, columns)
     wanted = header if columns is None else list(columns)
+    delimiter = layout.separator_of(path)
     for block_bytes in BLOCK_BYTES:
+        broken = BrokenLines()
+        options = delimited_options(delimiter, header, wanted, coded, block_bytes, broken, layout.encoding)
         try:
-            return _parse_delimited(path, layout, header, wanted, coded, block_bytes)
+            table = pyarrow.csv.read_csv(path, **options)
         except pa.ArrowInvalid as error:
             if is_empty(path, error, block_bytes):
                 return pa.table({name: pa.array([], pa.string()) for name in wanted})
+            continue
         except (OSError, UnicodeDecodeError):
             break
-    raise unreadable(path)
-
-
-def _parse_delimited(
-    path: Path, layout: FileLayout, header: list[str], wanted: list[str], coded: Collection[str], block_bytes: int
-) -> pa.Table:
-    import pyarrow.csv
-
-    broken = BrokenLines()
-    delimiter = layout.separator_of(path)
-    options = delimited_options(delimiter, header, wanted, coded, block_bytes, broken, layout.encoding)
-    table = pyarrow.csv.read_csv(path, **options)
-    if broken.count:
         # a broken line is still one record: dropping it would change the number of rows
         nulls = pa.table([pa.nulls(broken.count, field.type) for field in table.schema], schema=table.schema)
-        table = pa.concat_tables([table, nulls])
-    return table
+        return pa.concat_tables([table, nulls]) if broken.count else table
+    raise unreadable(path)
 
 
 def delimited_options(
@@ -322,22 +310,15 @@ def _from_arrays(names: list[str], take: Callable[[int], Any], columns: Sequence
     return pa.table(dict(zip(wanted, arrays, strict=True)))
 
 
-def _select(table: pa.Table, columns: Sequence[str] | None, place: str) -> pa.Table:
-    check_names(table.column_names, columns, place)
-    return table if columns is None else table.select(list(columns))
-
-
 def check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) -> None:
     """Refuse repeated names and lost columns."""
-    positions: dict[str, list[int]] = {}
-    for position, name in enumerate(found, start=1):
-        positions.setdefault(name, []).append(position)
-    twice = [places for places in positions.values() if len(places) > 1]
+    twice = [name for name, times in Counter(found).items() if times > 1]
     if twice:
         # not the names: without a header they are the cells of the first record
+        first, second, *_ = (position for position, name in enumerate(found, start=1) if name == twice[0])
         raise DataError(
-            f"{place} has {len(twice)} column names more than once, the first in columns {twice[0][0]} and "
-            f"{twice[0][1]}; rename them, or add a first line with names if there is none"
+            f"{place} has {len(twice)} column names more than once, the first in columns {first} and {second}; rename "
+            "them, or add a first line with names if there is none"
         )
     lost = [name for name in wanted or () if name not in found]
     if lost:

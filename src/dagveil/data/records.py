@@ -7,36 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dagveil.data.column import Boolean, Categorical, Column, Numeric, Ordinal
+from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
 from dagveil.errors import SchemaError
+
+if TYPE_CHECKING:
+    from dagveil.data.schema import Schema
 
 RECORDS: Final = ("one", "weigh")  # what a schema may say of a person's records: one counts, or all weigh one together
 WHICH: Final = ("first", "last", "any")  # which record counts, if one does
 MISSING_PERSON: Final = ("drop", "own")  # what becomes of a record without an id
 TAKES: Final = ("any", "count", "last", "mean")  # what a reducer makes of records
 MOST_COUNTED: Final = 10**6
-_KEYS: Final = ("records", "which", "order", "order_format", "missing_person")
+RECORD_KEYS: Final = ("records", "which", "order", "order_format", "missing_person")
 
 
 class Reducer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a column of the table of persons takes from all records of a person.
 
-    Parameters
-    ----------
-    take
-        "any": whether a record matches `where`; "count": how many do, up to `up_to`; "last": the cell of the last
-        record that matches and has one; "mean": the mean of the numbers of those that match, each clipped to the
-        column's bounds.
-    of
-        The column of the source that "last" and "mean" read; left out, the one of the same name.
-    where
-        Texts by column of the source: a record matches if each of these columns holds one of its texts.
-    up_to
-        The largest count.
+    - `take`: "any": whether a record matches `where`; "count": how many do, up to `up_to`; "last": the cell of the last
+      record that matches and has one; "mean": the mean of the numbers of those that match, each clipped to the column's
+      bounds.
+    - `of`: the column of the source that "last" and "mean" read; left out, the one of the same name.
+    - `where`: texts by column of the source: a record matches if each of these columns holds one of its texts.
+    - `up_to`: the largest count.
     """
 
     take: str
@@ -52,99 +49,64 @@ class Reducer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return (self.of or name) if self.take in ("last", "mean") else None
 
 
-def list_sources(
-    person: str | None, order: str | None, columns: Mapping[str, Any], reducers: Mapping[str, Reducer]
-) -> tuple[str, ...]:
-    """Return the columns of the source that are read, each once."""
-    found = dict.fromkeys(name for name in (person, order) if name is not None)
-    found |= dict.fromkeys(name for name in columns if name not in reducers)
-    for name, reducer in reducers.items():
-        found |= dict.fromkeys(reducer.where)
-        if (source := reducer.source(name)) is not None:
-            found[source] = None
-    return tuple(found)
-
-
-def narrow_records(facts: Mapping[str, Any], kept: Mapping[str, Reducer]) -> dict[str, Any]:
-    """Return what is to be said about order when some reducers are gone: it may have no use any more."""
-    if facts["which"] != "any" or any(reducer.take == "last" for reducer in kept.values()):
-        return {}
-    return {"order": None, "order_format": None}
-
-
-def complete_records(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a schema says about records, with the defaults of what it leaves out."""
-    if given["person"] is None:
-        return {}
-    filled = {"records": given["records"] or "one", "missing_person": given["missing_person"] or "drop"}
-    if filled["records"] == "one" and given["which"] is None and given["order"] is None:
-        filled["which"] = "any"
-    return filled
-
-
-def check_records(
-    facts: Mapping[str, Any], columns: Mapping[str, Column], ignore: tuple[str, ...], reducers: Mapping[str, Reducer]
-) -> None:
+def check_records(schema: Schema) -> None:
     """Refuse declarations about persons that contradict each other or lack something."""
-    person = facts["person"]
-    if person is None:
-        unused = [f"dataset.{key}" for key in _KEYS if facts[key] is not None]
-        unused += [f"reducers.{name}" for name in reducers]
+    if schema.person is None:
+        unused = [f"dataset.{key}" for key in RECORD_KEYS if getattr(schema, key) is not None]
+        unused += [f"reducers.{name}" for name in schema.reducers]
         if unused:
             raise SchemaError(
                 f'{unused[0]} is declared, and no person; write person = "…" under [dataset] with the name of the '
                 "column of ids, or remove it"
             )
         return
-    for problem in _problems(facts, columns, ignore, reducers):
+    for problem in _problems(schema.person, schema):
         raise SchemaError(problem)
-    for name, reducer in reducers.items():
-        for problem in _reducer_problems(name, reducer, columns.get(name), facts):
+    for name, reducer in schema.reducers.items():
+        for problem in _reducer_problems(name, reducer, schema):
             raise SchemaError(f"reducers.{name}: {problem}")
 
 
-def _problems(
-    facts: Mapping[str, Any], columns: Mapping[str, Column], ignore: tuple[str, ...], reducers: Mapping[str, Reducer]
-) -> Iterator[str]:
-    person, records, which, order = facts["person"], facts["records"], facts["which"], facts["order"]
+def _problems(person: str, schema: Schema) -> Iterator[str]:
+    which, order, form = schema.which, schema.order, schema.order_format
     if not person.strip():
         yield "dataset.person is empty; name the column of ids, or leave it out"
-    if person in columns:
+    if person in schema.columns:
         yield f"dataset.person is {person!r}, which is declared as a column too; an id is no node: remove the column"
-    if person in ignore:
+    if person in schema.ignore:
         yield f"dataset.ignore names {person!r}, which dataset.person names too; take it out of ignore"
     for key, allowed in (("records", RECORDS), ("which", WHICH), ("missing_person", MISSING_PERSON)):
-        if facts[key] is not None and facts[key] not in allowed:
-            yield f"dataset.{key} is {facts[key]!r}; write one of {', '.join(allowed)}"
+        if (given := getattr(schema, key)) is not None and given not in allowed:
+            yield f"dataset.{key} is {given!r}; write one of {', '.join(allowed)}"
     if order == person:
         yield f"dataset.order is {order!r}, which names persons; name a column of dates or numbers"
-    if facts["order_format"] is not None and (order is None or "%" not in facts["order_format"]):
+    if form is not None and (order is None or "%" not in form):
         yield (
             'dataset.order_format says how dates of dataset.order are written, such as "%d.%m.%Y"; name an order too, '
             "and write the format with its percent signs"
         )
-    if records == "weigh":
-        used = [f"dataset.{key}" for key in ("which", "order") if facts[key] is not None]
-        used += [f"reducers.{name}" for name in reducers]
+    if schema.records == "weigh":
+        used = [f"dataset.{key}" for key in ("which", "order") if getattr(schema, key) is not None]
+        used += [f"reducers.{name}" for name in schema.reducers]
         if used:
             yield f'{used[0]} chooses among records, and records = "weigh" takes all; keep one of both'
         return
     if which in ("first", "last") and order is None:
         yield f'dataset.which is "{which}", which needs an order; add order = "…", a column of dates or numbers'
-    ordered = any(reducer.take == "last" for reducer in reducers.values())
+    ordered = any(reducer.take == "last" for reducer in schema.reducers.values())
     if which is None:
         yield 'dataset.order is declared without dataset.which; write which = "first", "last" or "any"'
     if order is not None and which == "any" and not ordered:
         yield 'dataset.order is declared, and which = "any" needs none; write "first" or "last", or remove the order'
 
 
-def _reducer_problems(name: str, reducer: Reducer, column: Column | None, facts: Mapping[str, Any]) -> Iterator[str]:
-    take = reducer.take
+def _reducer_problems(name: str, reducer: Reducer, schema: Schema) -> Iterator[str]:
+    take, column = reducer.take, schema.columns.get(name)
     if take not in TAKES:
         yield f"take is {take!r}; write one of {', '.join(TAKES)}"
     if column is None:
         yield f"there is no column of this name; declare [columns.{name}] too, as it will be in the table of persons"
-    if facts["person"] in (reducer.of, *reducer.where):
+    if schema.person in (reducer.of, *reducer.where):
         yield "it reads the column of ids, which is never released; name another column"
     if any(not texts for texts in reducer.where.values()):
         yield "where has a column without texts; name at least one for each"
@@ -164,5 +126,5 @@ def _reducer_problems(name: str, reducer: Reducer, column: Column | None, facts:
             yield f"no count from 0 to {reducer.up_to} is a level of columns.{name}; declare them there"
     if take == "mean" and not isinstance(column, Numeric):
         yield f'take = "mean" gives a number; declare columns.{name} with kind = "numeric" and bounds'
-    if take == "last" and facts["order"] is None:
+    if take == "last" and schema.order is None:
         yield 'take = "last" needs an order; add order = "…" under [dataset], a column of dates or numbers'

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import tomli_w
 
 from dagveil.data.column import PAIRWISE, Column, Numeric
-from dagveil.data.records import Reducer, check_records, complete_records, list_sources, narrow_records
+from dagveil.data.records import RECORD_KEYS, Reducer, check_records
 from dagveil.errors import DagveilError, DataError, SchemaError
 
 SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -130,24 +130,25 @@ def _read_lines(path: Path, layout: FileLayout) -> Iterator[str]:
         raise DataError(f"the first lines of {path.name} cannot be read; check that the file is complete") from None
 
 
+def _split_lines(lines: list[str], mark: str) -> list[list[str]]:
+    """Return the cells of each line; none if a mark cannot separate them."""
+    try:
+        return [row for row in csv.reader(lines, delimiter=mark) if row]
+    except csv.Error:
+        return []
+
+
 def _count_columns(lines: list[str], mark: str) -> int:
     """Count the columns of a separator; one if the lines do not agree on their number."""
-    try:
-        widths = [len(row) for row in csv.reader(lines, delimiter=mark) if row]
-    except csv.Error:
-        return 1
+    widths = [len(row) for row in _split_lines(lines, mark)]
     agreed = sum(width == widths[0] for width in widths) if widths else 0
     return widths[0] if agreed >= _SHARE_OF_LINES * len(widths) and agreed else 1
 
 
 def _has_comma_numbers(lines: list[str], mark: str) -> bool:
-    try:
-        cells = [cell for row in itertools.islice(csv.reader(lines, delimiter=mark), 1, None) for cell in row]
-    except csv.Error:
-        return False
-    commas, points = (
-        sum(form.fullmatch(cell) is not None for cell in cells) for form in (_COMMA_NUMBER, _POINT_NUMBER)
-    )
+    cells = [cell for row in _split_lines(lines, mark)[1:] for cell in row]
+    forms = (_COMMA_NUMBER, _POINT_NUMBER)
+    commas, points = (sum(form.fullmatch(cell) is not None for cell in cells) for form in forms)
     return commas > points
 
 
@@ -204,7 +205,7 @@ def read_text(path: str | Path, error: type[DagveilError], what: str, hint: str)
 RELATIONS: Final = ("add-remove", "replace-one")  # the neighbouring relations that a schema may name
 MOST_ROWS: Final = 10**15  # rows that a schema may declare
 DRAFT_HEADER: Final = "# unreviewed: levels, bounds, bins, centers and spreads were read from the data\n"
-PERSON_KEYS: Final = ("person", "records", "which", "order", "order_format", "missing_person")
+PERSON_KEYS: Final = ("person", *RECORD_KEYS)
 _LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore", *PERSON_KEYS, "reducers")
 DEFAULT_UNIT: Final = "one row"
 Pairs = tuple[tuple[str, str], ...]
@@ -218,42 +219,24 @@ def tidy_dataset(name: str) -> str:
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """Levels, bounds and public facts of one data set.
 
-    Parameters
-    ----------
-    dataset
-        The identity of the data set in the ledger, without blanks around it and in Unicode form NFC.
-    columns
-        The columns by name, in order.
-    reviewed
-        Whether someone has checked that levels and bounds are public knowledge.
-    unit
-        What one record is, in words: the unit that is protected; where a person is named, what a person is.
-    relation
-        "add-remove" or "replace-one".
-    nominal_rows
-        A public guess of the number of rows.
-    tiers, forbidden, required
-        Background knowledge: columns in causal order, and pairs (cause, effect).
-    public
-        Whether the data set is public, so that nothing needs protection.
-    file
-        How delimited files are written; other sources do not need it.
-    ignore
-        Columns of the data that are left out on purpose. None that the schema does not name is read anyway.
-    person
-        The column whose values name persons: it is never a node, and a person with all records is what is protected.
-    records
-        "one" record of each person counts, or all of them "weigh" one together.
-    which
-        If one counts: the "first" or "last" by the order, or "any", chosen by a hash with a fresh key.
-    order
-        A column of dates or numbers that puts a person's records in order.
-    order_format
-        How its dates are written, such as "%d.%m.%Y"; left out, they are ISO dates or numbers.
-    missing_person
-        "drop" records without an id, or let each be its "own" person.
-    reducers
-        Columns of the table of persons that are made of all records of a person.
+    - `dataset`: the identity of the data set in the ledger, without blanks around it and in Unicode form NFC.
+    - `columns`: the columns by name, in order.
+    - `reviewed`: whether someone has checked that levels and bounds are public knowledge.
+    - `unit`: what one record is, in words: the unit that is protected; where a person is named, what a person is.
+    - `relation`: "add-remove" or "replace-one".
+    - `nominal_rows`: a public guess of the number of rows.
+    - `tiers`, `forbidden`, `required`: background knowledge: columns in causal order, and pairs (cause, effect).
+    - `public`: whether the data set is public, so that nothing needs protection.
+    - `file`: how delimited files are written; other sources do not need it.
+    - `ignore`: columns of the data that are left out on purpose. None that the schema does not name is read anyway.
+    - `person`: the column whose values name persons: it is never a node, and a person with all records is what is
+      protected.
+    - `records`: "one" record of each person counts, or all of them "weigh" one together.
+    - `which`: if one counts: the "first" or "last" by the order, or "any", chosen by a hash with a fresh key.
+    - `order`: a column of dates or numbers that puts a person's records in order.
+    - `order_format`: how its dates are written, such as "%d.%m.%Y"; left out, they are ISO dates or numbers.
+    - `missing_person`: "drop" records without an id, or let each be its "own" person.
+    - `reducers`: columns of the table of persons that are made of all records of a person.
 
     Examples
     --------
@@ -308,24 +291,30 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         if both:
             raise SchemaError(f"dataset.ignore names {both[0]!r}, which is declared as a column too; keep one of both")
         self._check_knowledge()
-        facts = {key: getattr(self, key) for key in PERSON_KEYS}
         assign(self, "reducers", dict(self.reducers))
-        for key, value in complete_records(facts).items():
-            assign(self, key, value)
-            facts[key] = value
-        check_records(facts, self.columns, self.ignore, self.reducers)
+        if self.person is not None:
+            assign(self, "records", self.records or "one")
+            assign(self, "missing_person", self.missing_person or "drop")
+            if self.records == "one" and self.which is None and self.order is None:
+                assign(self, "which", "any")
+        check_records(self)
 
     def narrow(self, columns: Mapping[str, Column], **changes: Any) -> Schema:
         """Return the schema with some columns only, or with others in their place, and without knowledge."""
         kept = {name: reducer for name, reducer in self.reducers.items() if name in columns}
-        order = narrow_records({key: getattr(self, key) for key in PERSON_KEYS}, kept)
-        nothing: dict[str, Any] = {"tiers": (), "forbidden": (), "required": ()}
-        return msgspec.structs.replace(self, columns=columns, reducers=kept, **nothing, **order, **changes)
+        gone: dict[str, Any] = {"tiers": (), "forbidden": (), "required": ()}
+        if self.which == "any" and not any(reducer.take == "last" for reducer in kept.values()):
+            gone |= {"order": None, "order_format": None}  # it may have no use any more
+        return msgspec.structs.replace(self, columns=columns, reducers=kept, **gone, **changes)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The columns of the source that are read, the one of ids among them."""
-        return list_sources(self.person, self.order, self.columns, self.reducers)
+        """The columns of the source that are read, each once, the one of ids among them."""
+        found = [name for name in (self.person, self.order) if name is not None]
+        found += [name for name in self.columns if name not in self.reducers]
+        for name, reducer in self.reducers.items():
+            found += [*reducer.where, *filter(None, [reducer.source(name)])]
+        return tuple(dict.fromkeys(found))
 
     @property
     def protected(self) -> str:
@@ -343,9 +332,23 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(name for name, column in self.columns.items() if column.missing == PAIRWISE)
 
     @property
+    def n_levels(self) -> dict[str, int]:
+        """How many codes each column has."""
+        return {name: column.n_levels for name, column in self.columns.items()}
+
+    @property
     def numbers(self) -> tuple[str, ...]:
-        """The numeric columns."""
-        return tuple(name for name, column in self.columns.items() if isinstance(column, Numeric))
+        """The columns of the source whose cells are read as numbers."""
+        numeric = [name for name, column in self.columns.items() if isinstance(column, Numeric)]
+        read = (self.reducers[name].source(name) if name in self.reducers else name for name in numeric)
+        return tuple(name for name in read if name is not None)
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """The columns of the source that have levels: few distinct values, which are read faster as such."""
+        skipped = {self.order, *self.reducers}
+        levels = (name for name, column in self.columns.items() if not isinstance(column, Numeric))
+        return tuple(name for name in levels if name not in skipped)
 
     def _check_knowledge(self) -> None:
         for key in ("tiers", "forbidden", "required"):
@@ -368,20 +371,16 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
-class _Dataset(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    reviewed: bool
-    unit: str = DEFAULT_UNIT
-    relation: str = "add-remove"
-    nominal_rows: int | None = None
-    public: bool = False
-    ignore: tuple[str, ...] = ()
-    person: str | None = None
-    records: str | None = None
-    which: str | None = None
-    order: str | None = None
-    order_format: str | None = None
-    missing_person: str | None = None
+_FACTS: Final = ("unit", "relation", "nominal_rows", "public", "ignore", *PERSON_KEYS)
+_Dataset = msgspec.defstruct(
+    "_Dataset",
+    [
+        ("name", str),
+        ("reviewed", bool),
+        *((fact.name, fact.type, fact.default) for fact in msgspec.structs.fields(Schema) if fact.name in _FACTS),
+    ],
+    forbid_unknown_fields=True,
+)
 
 
 class _Knowledge(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -391,7 +390,7 @@ class _Knowledge(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
-    dataset: _Dataset
+    dataset: _Dataset  # type: ignore[valid-type]
     columns: dict[str, Any]
     knowledge: _Knowledge = msgspec.field(default_factory=_Knowledge)
     file: FileLayout = PLAIN_LAYOUT
@@ -414,16 +413,15 @@ def schema_to_toml(schema: Schema) -> str:
     facts = {field: getattr(schema, field) for field in _Dataset.__struct_fields__ if field != "name"}
     dataset = _Dataset(name=schema.dataset, **facts)
     knowledge = _Knowledge(schema.tiers, schema.forbidden, schema.required)
-    document: dict[str, Any] = {
+    document = {
         "dataset": _write_fields(dataset),
-        **({"file": layout} if (layout := msgspec.to_builtins(schema.file)) else {}),
+        "file": msgspec.to_builtins(schema.file),
         "columns": {name: _write_fields(column) for name, column in schema.columns.items()},
-        **({"reducers": reducers} if (reducers := msgspec.to_builtins(schema.reducers)) else {}),
+        "reducers": msgspec.to_builtins(schema.reducers),
+        "knowledge": msgspec.to_builtins(knowledge),
     }
-    if written := msgspec.to_builtins(knowledge):
-        document["knowledge"] = written
     header = "" if schema.reviewed else DRAFT_HEADER
-    return header + tomli_w.dumps(document)
+    return header + tomli_w.dumps({part: facts for part, facts in document.items() if facts})
 
 
 def load_schema(path: str | Path) -> Schema:

@@ -38,14 +38,19 @@ def unit_scale(column: Column) -> tuple[float, float]:
 
 
 def scale_to_unit(values: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
-    """Scale numbers to [-1, 1] by bounds or scores, each by itself: clipped beyond, the middle if not a number."""
+    """Scale numbers to [-1, 1] by bounds or scores; a column with one level has 0 everywhere."""
     middle, half = unit_scale(column)
-    if half == 0.0:
-        return np.zeros(len(values))
+    return np.zeros(len(values)) if half == 0.0 else scale_numbers(values, middle, half)
+
+
+def scale_numbers(numbers: NDArray[np.float64], center: float, width: float) -> NDArray[np.float64]:
+    """Scale numbers to [−1, 1], each by itself: clipped beyond, the centre if not a number."""
     with np.errstate(over="ignore", invalid="ignore"):
-        scaled = (np.asarray(values, dtype=np.float64) - middle) / half
+        scaled = np.asarray(numbers, dtype=np.float64) - center
+        scaled /= width
+    np.clip(scaled, -1.0, 1.0, out=scaled)
     scaled[np.isnan(scaled)] = 0.0
-    return np.clip(scaled, -1.0, 1.0)
+    return scaled
 
 
 def fill_slots(name: str, slots: range) -> NDArray[np.float64]:
@@ -80,10 +85,9 @@ _BLOCK: Final = 2**20
 
 def row_words(rows: EncodedColumns, schema: Schema) -> Words:
     """Return the encoded cells of rows as integers, those of all columns."""
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
     # the number of a record and its bin are two facts: a missing value may have a bin of its own
     bits = [rows.values[name].view(np.uint64) for name in schema.columns if name in rows.values]
-    return [*pack_rows(rows.codes, levels), *bits]
+    return [*pack_rows(rows.codes, schema.n_levels), *bits]
 
 
 def hash_rows(words: Words) -> Hashes:

@@ -20,21 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil.data import streams
-from dagveil.data.distinct import Records, WeightedRows
-from dagveil.data.encoding import EncodedColumns, code_type
-from dagveil.data.moments import OuterProducts
-from dagveil.data.persons import (
-    RecordLayout,
-    collapse,
-    label_records,
-    put_cells,
-    row_kind,
-    take_cells_of,
-    weigh_piece,
-)
+from dagveil.data.distinct import Records, WeightedRows, pack_cells, row_kind, take_cells_of
+from dagveil.data.encoding import EncodedColumns
+from dagveil.data.persons import RecordLayout, collapse, label_records, weigh_piece
 from dagveil.data.reading import check_names
 from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
-from dagveil.data.table import Table, table_shapes
+from dagveil.data.table import Table
 from dagveil.data.weighed import WeighedTable
 from dagveil.errors import DataError, MissingExtraError
 
@@ -43,18 +34,18 @@ _ROWS_STAY: Final = (
     "sums, or export the columns it needs"
 )
 _PATH_ENDINGS: Final = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_Read = Callable[[Iterable[pa.RecordBatch], Schema], Iterator[EncodedColumns]]
 
 
-class SparkRows:
+class SparkRows(streams.RowSource):
     """The rows of a frame of Spark, which must give the same rows whenever it is computed."""
-
-    of_persons = False
 
     def __init__(self, frame: Any, columns: Sequence[str]) -> None:
         check_names(list(frame.columns), columns, "the frame")
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._frame = frame
+        self._read: _Read = read_partition
         try:
             self.fields = to_arrow_schema(frame.select(*map(_quote, columns)).schema)
         except Exception as error:
@@ -68,25 +59,17 @@ class SparkRows:
         """Refuse: rows stay on the cluster."""
         raise DataError(_ROWS_STAY)
 
-    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
-        """Refuse, as well."""
-        raise DataError(_ROWS_STAY)
-
-    def coded(self, schema: Schema) -> Iterator[WeightedRows]:
-        """Refuse, as well."""
-        raise DataError(_ROWS_STAY)
-
     def add_up(self, question: streams.Question, schema: Schema) -> streams.Sums:
         """Let the executors answer for their rows, and add the answers."""
-        empty = streams.add_batches([], self.fields, question, schema)
-        work = functools.partial(sum_partition, fields=self.fields, question=question, schema=schema)
-        return functools.reduce(streams.Sums.plus, ask_executors(self.select(schema.columns), work), empty)
+        empty = streams.add_encoded([], self.fields, question, schema)
+        work = functools.partial(sum_partition, read=self._read, fields=self.fields, question=question, schema=schema)
+        return functools.reduce(streams.add_sums, ask_executors(self.select(schema.columns), work), empty)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
         names = [f"c{position}" for position in range(len(schema.columns))]
         shape = ", ".join(f"{name} int" for name in names) + ", weight bigint"
-        work = functools.partial(shrink_partition, schema=schema)
+        work = functools.partial(shrink_partition, read=self._read, schema=schema)
         try:
             coded = self.select(schema.columns).mapInArrow(work, shape)
             grouped = coded.groupBy(*names).agg({"weight": "sum"}).limit(most + 1)
@@ -95,12 +78,7 @@ class SparkRows:
             raise cluster_failure(error) from None
         if found.num_rows > most:
             return None
-        codes = {
-            name: found.column(position).to_numpy().astype(code_type(column))
-            for position, (name, column) in enumerate(schema.columns.items())
-        }
-        weights = found.column(len(names)).to_numpy().astype(np.float64)
-        return streams.collect_distinct([WeightedRows(codes, weights, found.num_rows)], schema, most)
+        return streams.collect_distinct([streams.read_coded(found, schema)], schema, most)
 
 
 def ask_executors(frame: Any, work: Callable[..., Iterator[pa.RecordBatch]]) -> Iterator[Any]:
@@ -112,12 +90,16 @@ def ask_executors(frame: Any, work: Callable[..., Iterator[pa.RecordBatch]]) -> 
     return (pickle.loads(row[0]) for row in rows)
 
 
+def read_partition(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[EncodedColumns]:
+    """Encode the rows of one partition; runs on an executor."""
+    return (streams.encode_batch(batch, schema) for batch in gather_batches(batches, schema))
+
+
 def sum_partition(
-    batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: streams.Question, schema: Schema
+    batches: Iterable[pa.RecordBatch], read: _Read, fields: pa.Schema, question: streams.Question, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     """Answer a question about the rows of one partition; runs on an executor."""
-    total = streams.add_batches(gather_batches(batches, schema), fields, question, schema)
-    yield pack_answer(total)
+    yield pack_answer(streams.add_encoded(read(batches, schema), fields, question, schema))
 
 
 def pack_answer(answer: Any) -> pa.RecordBatch:
@@ -125,10 +107,10 @@ def pack_answer(answer: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(answer)], pa.binary())], names=["answer"])
 
 
-def shrink_partition(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Encode the rows of one partition and count the distinct ones; runs on an executor."""
+def shrink_partition(batches: Iterable[pa.RecordBatch], read: _Read, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Count the distinct coded rows of one partition; runs on an executor."""
     names = [*(f"c{position}" for position in range(len(schema.columns))), "weight"]
-    for rows in streams.shrink_pieces(streams.code_batches(gather_batches(batches, schema), schema), schema):
+    for rows in streams.shrink_pieces(streams.keep_codes(read(batches, schema)), schema):
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
         arrays = [pa.array(rows.codes[name].astype(np.int32)) for name in schema.columns]
         yield pa.RecordBatch.from_arrays([*arrays, pa.array(weights.astype(np.int64))], names=names)
@@ -181,16 +163,8 @@ def _find_frame(session: Any, table: str, layout: FileLayout) -> Any:
     # everything is text here, as the other engines read such files; lines that are broken are Spark's to judge
     if layout.decimal != ".":
         raise DataError("a cluster reads no decimal commas; write these numbers with a point, or the table as Parquet")
-    delimiter = layout.separator_of(Path(table))
-    options = {
-        "header": True,
-        "sep": delimiter,
-        "encoding": layout.encoding,
-        "escape": '"',
-        "multiLine": True,
-        "inferSchema": False,
-    }
-    return session.read.options(**options).csv(table)
+    form = {"sep": layout.separator_of(Path(table)), "encoding": layout.encoding, "escape": '"'}
+    return session.read.options(header=True, multiLine=True, inferSchema=False, **form).csv(table)
 
 
 def _quote(name: str) -> str:
@@ -235,20 +209,12 @@ class PersonFrame(SparkRows):
     def __init__(self, frame: Any, schema: Schema, records: SparkRows) -> None:
         self._frame = frame
         self._records = records  # its session ends with it
-        self._whole = schema
+        self._read = functools.partial(read_persons, kind=row_kind(schema.columns))
         self.fields = pa.schema([(name, pa.string()) for name in schema.columns])
 
-    def add_up(self, question: streams.Question, schema: Schema) -> streams.Sums:
-        """Let the executors answer for their persons, and add the answers."""
-        work = functools.partial(sum_persons, fields=self.fields, question=question, whole=self._whole, schema=schema)
-        empty = streams.add_encoded([], self.fields, question, schema)
-        return functools.reduce(streams.Sums.plus, ask_executors(self._frame, work), empty)
-
-    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
-        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
-        work = functools.partial(shrink_persons, whole=self._whole, schema=schema, most=most)
-        pieces = list(ask_executors(self._frame, work))
-        return None if any(piece is None for piece in pieces) else streams.collect_distinct(pieces, schema, most)
+    def select(self, columns: Iterable[str]) -> Any:
+        """Return the frame: its rows are packed."""
+        return self._frame
 
 
 class SparkWeighedTable(WeighedTable):
@@ -264,29 +230,7 @@ class SparkWeighedTable(WeighedTable):
             raise cluster_failure(error) from None
         super().__init__(lambda: iter(()), schema, persons)
 
-    def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
-        """Answer many `counts` together, in one pass."""
-        totals = [np.zeros(shape, dtype=np.int64) for shape in table_shapes(self.schema, column_sets)]
-        for answers in self._ask("counts_many", list(map(tuple, column_sets))):
-            for total, own in zip(totals, answers, strict=True):
-                total += own
-        return totals
-
-    def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
-        """Sum weighted outer products."""
-        total = super().outer_products(query)
-        for (own,) in self._ask("outer_products", query):
-            total += own
-        return total
-
-    def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
-        """Sum weights by how far a number lies from the centre, in powers of two."""
-        total = super().magnitude_counts(column, center, exponents)
-        for (own,) in self._ask("magnitude_counts", column, center, exponents):
-            total += own
-        return total
-
-    def _ask(self, name: str, *arguments: Any) -> Iterator[list[NDArray[np.int64]]]:
+    def _ask(self, name: str, arguments: tuple[Any, ...]) -> Iterator[list[NDArray[np.int64]]]:
         question = streams.Question(name, arguments)
         work = functools.partial(sum_weighed, question=question, schema=self.schema, key=self._key)
         return ask_executors(self._frame, work)
@@ -315,25 +259,9 @@ def fold_records(table: pa.Table, schema: Schema, key: bytes) -> pa.Table:
     if schema.records == "weigh":
         rows, persons = layout.weigh(records, Counter())
     else:
-        encoded = layout.rows(layout.fold(records))
-        persons, rows = encoded.n_rows, np.zeros(encoded.n_rows, dtype=row_kind(schema))
-        put_cells(rows, encoded)
+        rows = pack_cells(layout.rows(layout.fold(records)), row_kind(schema.columns))
+        persons = len(rows)
     return pa.table({"persons": pa.array([persons], pa.int64()), "rows": pa.array([rows.tobytes()], pa.binary())})
-
-
-def sum_persons(
-    batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: streams.Question, whole: Schema, schema: Schema
-) -> Iterator[pa.RecordBatch]:
-    """Answer a question about the persons of a partition."""
-    yield pack_answer(streams.add_encoded(_read_rows(batches, whole, schema), fields, question, schema))
-
-
-def shrink_persons(
-    batches: Iterable[pa.RecordBatch], whole: Schema, schema: Schema, most: int
-) -> Iterator[pa.RecordBatch]:
-    """Count the distinct persons of a partition."""
-    pieces = streams.shrink_pieces(streams.keep_codes(_read_rows(batches, whole, schema)), schema)
-    yield pack_answer(streams.collect_distinct(pieces, schema, most))
 
 
 def sum_weighed(
@@ -343,11 +271,12 @@ def sum_weighed(
     kind = RecordLayout(schema, key).weighed_kind
     pieces = [weigh_piece(rows, schema) for rows in _unpack_rows(batches, kind)]
     table = WeighedTable(lambda: iter(pieces), schema, 0)
-    yield pack_answer(question.ask(table))
+    yield pack_answer(question.ask(table)[:-1])
 
 
-def _read_rows(batches: Iterable[pa.RecordBatch], whole: Schema, schema: Schema) -> Iterator[EncodedColumns]:
-    return (take_cells_of(rows, schema.columns) for rows in _unpack_rows(batches, row_kind(whole)))
+def read_persons(batches: Iterable[pa.RecordBatch], schema: Schema, kind: np.dtype[Any]) -> Iterator[EncodedColumns]:
+    """Return some columns of the persons of a partition."""
+    return (take_cells_of(rows, schema.columns) for rows in _unpack_rows(batches, kind))
 
 
 def _unpack_rows(batches: Iterable[pa.RecordBatch], kind: np.dtype[Any]) -> Iterator[Records]:

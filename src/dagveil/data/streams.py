@@ -6,20 +6,20 @@ is a sum of exact integers over records, so engines that stream agree with the m
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil.data.column import Numeric
-from dagveil.data.distinct import Cube, WeightedRows, shrink_rows
-from dagveil.data.encoding import Codes, EncodedColumns, check_types, code_type, encode, join_columns
+from dagveil.data.distinct import Cube, Store, WeightedRows, pack_cells, shrink_rows, take_cells_of
+from dagveil.data.encoding import EncodedColumns, check_types, code_type, encode, join_columns
 from dagveil.data.gradients import GradientPlan, weighs_exactly
 from dagveil.data.memory import MemoryTable, check_rows_are_units
 from dagveil.data.moments import MomentPlan, OuterProducts
@@ -39,53 +39,20 @@ class Question:
     name: str
     arguments: tuple[Any, ...]
 
-    def ask(self, table: Table) -> list[NDArray[Any]]:
-        """Return the answer as arrays that may be added."""
+    def ask(self, table: Table) -> Sums:
+        """Return the answer and the number of rows as arrays that may be added."""
         answer = getattr(table, self.name)(*self.arguments)
-        if isinstance(answer, list):
-            return answer
+        answers = answer if isinstance(answer, list) else [answer]
         # a Python integer has no largest value, so it must not become a machine's
-        return [answer if isinstance(answer, np.ndarray) else np.array(answer, dtype=object)]
+        return [each if isinstance(each, np.ndarray) else np.array(each, object) for each in (*answers, table.n_rows)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sums:
-    """The answer of some rows, and their number."""
-
-    answers: list[NDArray[Any]]
-    n_rows: int
-
-    def plus(self, other: Sums) -> Sums:
-        """Add the answer of other rows."""
-        added = [first + second for first, second in zip(self.answers, other.answers, strict=True)]
-        return Sums(added, self.n_rows + other.n_rows)
+Sums = list[NDArray[Any]]  # the answer of some rows, and at the end their number
 
 
-class RowSource(Protocol):
-    """Where rows come from: the same ones every time, in any order, on which no answer may depend."""
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns."""
-
-    @property
-    def of_persons(self) -> bool:
-        """Whether a row is a person already."""
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows."""
-
-    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
-        """Hand out the codes and numbers of all rows."""
-
-    def coded(self, schema: Schema) -> Iterator[WeightedRows]:
-        """Hand out the codes of all rows."""
-
-    def add_up(self, question: Question, schema: Schema) -> Sums:
-        """Answer a question about all rows; the schema declares the columns that it reads."""
-
-    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
-        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
+def add_sums(one: Sums, other: Sums) -> Sums:
+    """Add the answers of different rows."""
+    return [first + second for first, second in zip(one, other, strict=True)]
 
 
 def batch_rows(width: int) -> int:
@@ -98,38 +65,36 @@ def encode_batch(batch: pa.RecordBatch, schema: Schema) -> EncodedColumns:
     return encode(pa.Table.from_batches([batch]), schema)
 
 
-def add_batches(batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
-    """Add up the answers of batches."""
-    return add_encoded((encode_batch(batch, schema) for batch in batches), fields, question, schema)
-
-
 def add_encoded(pieces: Iterable[EncodedColumns], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
     """Add up the answers of pieces; a table without rows has an answer too, by the types of its columns."""
     empty = pa.table({name: pa.array([], fields.field(name).type) for name in schema.columns})
-    total = Sums(question.ask(MemoryTable(encode(empty, schema), schema)), 0)
-    for piece in pieces:
-        total = total.plus(Sums(question.ask(MemoryTable(piece, schema)), piece.n_rows))
-    return total
+    tables = (MemoryTable(piece, schema) for piece in itertools.chain([encode(empty, schema)], pieces))
+    return functools.reduce(add_sums, map(question.ask, tables))
 
 
 def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) -> WeightedRows | None:
     """Return the distinct rows of all pieces in the order of their codes; None as soon as there are too many."""
-    cube = Cube({name: column.n_levels for name, column in schema.columns.items()}, most)
+    cube = Cube(schema.n_levels, most)
     for piece in pieces:
         if not cube.add(piece):
             return None
     return cube.rows()
 
 
+def read_coded(found: pa.Table | pa.RecordBatch, schema: Schema) -> WeightedRows:
+    """Return coded rows that another program has counted: the codes of all columns, and at last the weights."""
+    codes = {
+        name: found.column(position).to_numpy(zero_copy_only=False).astype(code_type(column), copy=False)
+        for position, (name, column) in enumerate(schema.columns.items())
+    }
+    weights = found.column(len(codes)).to_numpy(zero_copy_only=False).astype(np.float64)
+    return WeightedRows(codes=codes, weights=weights, n_rows=found.num_rows)
+
+
 def shrink_pieces(pieces: Iterable[WeightedRows], schema: Schema) -> Iterator[WeightedRows]:
     """Reduce each piece of coded rows to its distinct rows, where that pays."""
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    levels = schema.n_levels
     return (shrink_rows(rows, levels) for rows in pieces)
-
-
-def code_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
-    """Encode batches, and keep the codes."""
-    return keep_codes(encode_batch(batch, schema) for batch in batches)
 
 
 def keep_codes(pieces: Iterable[EncodedColumns]) -> Iterator[WeightedRows]:
@@ -137,14 +102,14 @@ def keep_codes(pieces: Iterable[EncodedColumns]) -> Iterator[WeightedRows]:
     return (WeightedRows(codes=piece.codes, weights=None, n_rows=piece.n_rows) for piece in pieces)
 
 
-class LocalRows:
-    """What sources have in common that hand rows out to this process.
+class RowSource:
+    """Where rows come from: the same ones every time, in any order, on which no answer may depend.
 
     Inherit, and give `fields` and `batches`, or `encoded` where rows are encoded already.
     """
 
-    fields: pa.Schema
-    of_persons = False
+    fields: pa.Schema  # names and types of the columns
+    of_persons = False  # whether a row is a person already
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows."""
@@ -167,7 +132,7 @@ class LocalRows:
         return collect_distinct(shrink_pieces(self.coded(schema), schema), schema, most)
 
 
-class ArrowRows(LocalRows):
+class ArrowRows(RowSource):
     """Rows of an Arrow table, handed out in pieces."""
 
     def __init__(self, table: pa.Table, most_rows: int | None = None) -> None:
@@ -181,82 +146,23 @@ class ArrowRows(LocalRows):
         yield from chosen.to_batches(max_chunksize=self._most_rows or batch_rows(len(columns)))
 
 
-class Spool:
-    """Coded rows in a file without a name, by part within each piece; a label of `parts` or more leaves a row out."""
+class StoredRows(RowSource):
+    """Encoded rows in a bucket of a store, in memory or in a file."""
 
-    def __init__(self, pieces: Iterable[WeightedRows], schema: Schema, labels: NDArray[Any], parts: int) -> None:
-        self._types = {name: np.dtype(code_type(column)) for name, column in schema.columns.items()}
-        self._ends: list[NDArray[np.intp]] = []
-        self._starts: list[int] = []
-        first = size = 0
-        try:
-            with tempfile.TemporaryFile(prefix="dagveil-") as file:
-                for piece in pieces:
-                    own = labels[first : first + piece.n_rows]
-                    first += piece.n_rows
-                    order = np.argsort(own, kind="stable")
-                    # where the rows of each part begin, and where those of the last end
-                    self._ends.append(np.searchsorted(own[order], np.arange(parts + 1)))
-                    self._starts.append(size)
-                    for name, kind in self._types.items():
-                        column = piece.codes[name][order[: self._ends[-1][-1]]].astype(kind, copy=False)
-                        size += file.write(column.tobytes())
-                file.flush()
-                self._bytes: NDArray[np.uint8] = (
-                    np.memmap(file, dtype=np.uint8, mode="r") if size else np.empty(0, dtype=np.uint8)
-                )
-        except OSError:
-            raise DataError(
-                f"rows that were dealt out could not be written to {tempfile.gettempdir()}; make room there, set "
-                "TMPDIR to a larger disk, or raise the memory limit"
-            ) from None
-        if first != len(labels):
-            raise DataError("the rows changed while they were being counted; run again on rows that nobody writes to")
+    def __init__(self, store: Store, fields: pa.Schema, *, of_persons: bool, bucket: int = 0) -> None:
+        self._store = store
+        self._bucket = bucket
+        self.fields = fields
+        self.of_persons = of_persons
 
-    def read(self, part: int, columns: Sequence[str]) -> Iterator[WeightedRows]:
-        """Hand out some columns of the rows of one part."""
-        for start, ends in zip(self._starts, self._ends, strict=True):
-            n_rows, below, held = int(ends[part + 1] - ends[part]), int(ends[part]), int(ends[-1])
-            codes: dict[str, Codes] = {}
-            place = start
-            for name, kind in self._types.items():
-                if name in columns:
-                    begin = place + below * kind.itemsize
-                    codes[name] = self._bytes[begin : begin + n_rows * kind.itemsize].view(kind)
-                place += held * kind.itemsize
-            yield WeightedRows(codes=codes, weights=None, n_rows=n_rows)
-
-
-class PartRows(LocalRows):
-    """The rows of one part of a spool, for counts."""
-
-    def __init__(self, spool: Spool, part: int, whole: RowSource) -> None:
-        self._spool = spool
-        self._part = part
-        self.fields = whole.fields
-        self.of_persons = whole.of_persons
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Refuse: a part has codes only."""
-        raise DataError("a part of a table has counts only; ask the whole table")
-
-    def coded(self, schema: Schema) -> Iterator[WeightedRows]:
-        """Hand out the codes of all rows."""
-        return self._spool.read(self._part, list(schema.columns))
-
-    def add_up(self, question: Question, schema: Schema) -> Sums:
-        """Answer a question about all rows; the schema declares the columns that it reads."""
-        nothing = {name: np.empty(0, code_type(column)) for name, column in schema.columns.items()}
-        pieces = itertools.chain([WeightedRows(nothing, None, 0)], self.coded(schema))
-        sums = (Sums(question.ask(MemoryTable.from_distinct(rows, schema)), rows.n_rows) for rows in pieces)
-        total = next(sums)
-        for one in sums:
-            total = total.plus(one)
-        return total
+    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
+        """Hand out the codes of all rows, and their numbers if the store has any."""
+        return (take_cells_of(rows, schema.columns) for rows in self._store.bucket(self._bucket))
 
 
 HELD_BYTES: Final = 10**9  # bytes that distinct rows, or codes of rows, may take in memory
 _FEWEST_HASHES: Final = 2**16
+_CHANGED: Final = "the rows changed while they were being counted; run again on rows that nobody writes to"
 
 
 class StreamedTable:
@@ -368,11 +274,22 @@ class StreamedTable:
         if held is not None:
             return held.split(parts, assign)
         labels = np.minimum(assign(self.n_rows), parts).astype(np.min_scalar_type(parts))
-        spool = Spool(self._rows.coded(self.schema), self.schema, labels, parts)
-        return [self._part(spool, number, int(np.count_nonzero(labels == number))) for number in range(parts)]
+        kind = np.dtype([(f"{name}:code", code_type(column)) for name, column in self.schema.columns.items()])
+        store = Store(kind, 0, parts, "rows that were dealt out")
+        first = 0
+        for piece in self._rows.coded(self.schema):
+            own = labels[first : first + piece.n_rows]
+            first += piece.n_rows
+            if len(own) < piece.n_rows:
+                break
+            rows = pack_cells(EncodedColumns(piece.n_rows, piece.codes, {}), kind)
+            store.add(rows[own < parts], own[own < parts])
+        if first != len(labels):
+            raise DataError(_CHANGED)
+        return [self._part(store, number, int(np.count_nonzero(labels == number))) for number in range(parts)]
 
-    def _part(self, spool: Spool, number: int, n_rows: int) -> StreamedTable:
-        rows = PartRows(spool, number, self._rows)
+    def _part(self, store: Store, number: int, n_rows: int) -> StreamedTable:
+        rows = StoredRows(store, self._rows.fields, of_persons=self._rows.of_persons, bucket=number)
         part = StreamedTable(rows, self.schema, held_bytes=self._held_bytes)
         part._is_part = True
         part._n_rows = n_rows
@@ -405,13 +322,13 @@ class StreamedTable:
         numeric = [column for column in narrow.columns if isinstance(narrow.columns[column], Numeric)]
         if self._is_part and numeric and name not in ("counts", "counts_many"):
             raise SchemaError(f"a part of a table has counts only, and {numeric[0]!r} is numeric; ask the whole table")
-        total = self._rows.add_up(Question(name, tuple(arguments)), narrow)
-        self._note_rows(total.n_rows)
-        return total.answers
+        *answers, n_rows = self._rows.add_up(Question(name, tuple(arguments)), narrow)
+        self._note_rows(int(n_rows))
+        return answers
 
     def _note_rows(self, n_rows: int) -> None:
         if self._n_rows is not None and self._n_rows != n_rows:
-            raise DataError("the rows changed while they were being counted; run again on rows that nobody writes to")
+            raise DataError(_CHANGED)
         self._n_rows = n_rows
 
     def _levels_only(self, columns: Sequence[str]) -> MemoryTable | None:

@@ -82,7 +82,7 @@ def table_shape(schema: Schema, columns: Sequence[str]) -> tuple[int, ...]:
 
 def table_shapes(schema: Schema, column_sets: Sequence[Sequence[str]]) -> list[tuple[int, ...]]:
     """Give the shape of each of many count tables, as `table_shape` does, at less cost for each."""
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    levels = schema.n_levels
     sensible: dict[tuple[int, ...], bool] = {}
     shapes = []
     for columns in column_sets:

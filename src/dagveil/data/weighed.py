@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows
 from dagveil.data.encoding import EncodedColumns
-from dagveil.data.gradients import GradientPlan
 from dagveil.data.memory import MemoryTable, find_magnitudes
 from dagveil.data.moments import (
     ROOM_FOR_ROWS,
@@ -28,7 +27,7 @@ from dagveil.data.moments import (
     sum_outer_products,
 )
 from dagveil.data.schema import Schema
-from dagveil.data.table import Table, check_columns, table_shapes
+from dagveil.data.table import check_columns, table_shapes
 from dagveil.errors import SchemaError
 
 # A power of two that is at least as fine as any lattice of counts: then it takes no further one. A person with more
@@ -49,6 +48,28 @@ class WeighedPiece:
     rows: EncodedColumns
     counted: NDArray[np.int64]
     moments: NDArray[np.int64]
+
+    def counts_many(self, schema: Schema, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
+        """Sum weights by the codes of some columns."""
+        # sums of weights are exact in float64: persons times the lattice stay below 2**53
+        rows = WeightedRows(self.rows.codes, self.counted.astype(np.float64), self.rows.n_rows)
+        return MemoryTable.from_distinct(rows, schema).counts_many(column_sets)
+
+    def outer_products(self, schema: Schema, query: OuterProducts) -> list[NDArray[np.int64]]:
+        """Sum weighted outer products of vectors with fewer bits."""
+        coarse, total = _change_bits(query, -MOMENT_BITS), _no_products(query)
+        table = MemoryTable(self.rows, schema)
+        # few weights occur: floors of the lattice over small numbers, and one more
+        for weight in np.unique(self.moments[self.moments > 0]).tolist():
+            chosen = self.moments == weight
+            columns = [query.read(table._encoded_numbers(name)[chosen], schema.columns[name]) for name in query.columns]
+            total += weight * sum_outer_products(columns, coarse, n_rows=int(chosen.sum()))
+        return [total]
+
+    def magnitude_counts(self, schema: Schema, column: str, center: float, exponents: range) -> list[NDArray[np.int64]]:
+        """Sum weights by how far a number lies from the centre."""
+        cells = find_magnitudes(self.rows.values[column], center, exponents)
+        return [np.bincount(cells, weights=self.counted, minlength=len(exponents)).astype(np.int64)]
 
 
 class WeighedTable:
@@ -71,33 +92,14 @@ class WeighedTable:
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together, in one pass."""
         totals = [np.zeros(shape, dtype=np.int64) for shape in table_shapes(self.schema, column_sets)]
-        for piece in self._pieces():
-            # sums of weights are exact in float64: persons times the lattice stay below 2**53
-            rows = WeightedRows(piece.rows.codes, piece.counted.astype(np.float64), piece.rows.n_rows)
-            for total, own in zip(
-                totals, MemoryTable.from_distinct(rows, self.schema).counts_many(column_sets), strict=True
-            ):
-                total += own
-        return totals
+        return self._add_up(totals, "counts_many", list(map(tuple, column_sets)))
 
     def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
         """Sum weighted outer products, each of a vector with fewer bits: together they have those of the query."""
         check_columns(self.schema, query.columns)
         query.rows.check_rows(self.n_rows)
-        coarse = _change_bits(query, -MOMENT_BITS)
-        size = 1 + len(query.rows.columns)
-        total = np.zeros((size, size), dtype=np.int64)
-        for piece in self._pieces():
-            table = MemoryTable(piece.rows, self.schema)
-            # few weights occur: floors of the lattice over small numbers, and one more
-            for weight in np.unique(piece.moments[piece.moments > 0]).tolist():
-                chosen = piece.moments == weight
-                columns = [
-                    query.read(table._encoded_numbers(name)[chosen], self.schema.columns[name])
-                    for name in query.columns
-                ]
-                total += weight * sum_outer_products(columns, coarse, n_rows=int(chosen.sum()))
-        return total
+        _change_bits(query, -MOMENT_BITS)  # which refuses too few, whether there are records or not
+        return self._add_up([_no_products(query)], "outer_products", query)[0]
 
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
         """Sum weights by how far a number lies from the centre, in powers of two."""
@@ -105,30 +107,21 @@ class WeighedTable:
         if not isinstance(self.schema.columns[column], Numeric):
             raise SchemaError(f"column {column!r} is not numeric, so it has no sizes; declare it numeric, or count it")
         total = np.zeros(len(exponents), dtype=np.int64)
-        for piece in self._pieces():
-            cells = find_magnitudes(piece.rows.values[column], center, exponents)
-            total += np.bincount(cells, weights=piece.counted, minlength=len(exponents)).astype(np.int64)
-        return total
+        return self._add_up([total], "magnitude_counts", column, center, exponents)[0]
 
-    def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
-        """Refuse."""
-        _refuse()
+    def _add_up(self, totals: list[NDArray[np.int64]], name: str, *arguments: Any) -> list[NDArray[np.int64]]:
+        for answers in self._ask(name, arguments):
+            for total, own in zip(totals, answers, strict=True):
+                total += own
+        return totals
 
-    def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
-        """Refuse."""
-        _refuse()
+    def _ask(self, name: str, arguments: tuple[Any, ...]) -> Iterator[list[NDArray[np.int64]]]:
+        return (getattr(piece, name)(self.schema, *arguments) for piece in self._pieces())
 
-    def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
-        """Refuse: rows with weights fill no slots."""
-        _refuse()
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise SchemaError(ONLY_LINEAR)
 
-    def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> Table:
-        """Refuse."""
-        _refuse()
-
-    def split(self, parts: int, assign: Callable[[int], NDArray[np.int64]]) -> Sequence[Table]:
-        """Refuse."""
-        _refuse()
+    gradients = curvature = levelled_rows = thin = split = _refuse
 
 
 def refine(query: FeaturePlan | MomentPlan, nominal_rows: int | None) -> Any:
@@ -148,5 +141,6 @@ def _change_bits(query: Any, more: int) -> Any:
     return dataclasses.replace(query, bits=query.bits + more)
 
 
-def _refuse() -> NoReturn:
-    raise SchemaError(ONLY_LINEAR)
+def _no_products(query: OuterProducts) -> NDArray[np.int64]:
+    size = 1 + len(query.rows.columns)
+    return np.zeros((size, size), dtype=np.int64)

@@ -55,7 +55,11 @@ def find_adjustment(pag: MixedGraph, cause: str, effect: str) -> Adjustment:
         pag.adjacent(name)  # which refuses a name that the graph does not have
     place = {name: i for i, name in enumerate(pag.nodes)}
     ends, x, y = read_ends(pag), place[cause], place[effect]
-    first = _find_first_steps(ends, x, y)
+    # nodes but x from which y may be reached, and those of them that follow x on such paths
+    rest = ends.copy()
+    rest[x, :] = rest[:, x] = NONE
+    above = find_possible_ancestors(rest, (y,))
+    first = [node for node in sorted(above) if ends[node, x] in (CIRCLE, TAIL) and ends[x, node] != TAIL]
     if not first:
         return Adjustment(
             frozenset(), f"no path leads from {cause} to {effect} along which it could cause it: no effect", zero=True
@@ -72,7 +76,7 @@ def find_adjustment(pag: MixedGraph, cause: str, effect: str) -> Adjustment:
             return Adjustment(
                 None, f"{cause} and {name} may share an unmeasured cause, and a path to {effect} begins with them"
             )
-    on_paths = _find_on_paths(ends, x, y)
+    on_paths = find_possible_descendants(rest, first) & above
     forbidden = find_possible_descendants(ends, on_paths)
     chosen = find_possible_ancestors(ends, (x, y)) - forbidden - {x, y}
     if not _separates(_cut(_choose_mag(ends), x, on_paths), x, y, chosen):
@@ -102,26 +106,6 @@ def is_visible(ends: Ends, a: int, b: int) -> bool:
                 seen.add(before)
                 waiting.append(before)
     return False
-
-
-def _find_first_steps(ends: Ends, x: int, y: int) -> list[int]:
-    """Return the nodes after x on paths to y that may be directed."""
-    rest = ends.copy()
-    rest[x, :] = rest[:, x] = NONE
-    above = find_possible_ancestors(rest, (y,))
-    return [node for node in sorted(above) if _may_go(ends, x, node)]
-
-
-def _find_on_paths(ends: Ends, x: int, y: int) -> set[int]:
-    """Return the nodes but x on paths from x to y that may be directed."""
-    rest = ends.copy()
-    rest[x, :] = rest[:, x] = NONE
-    above = find_possible_ancestors(rest, (y,))
-    return find_possible_descendants(rest, _find_first_steps(ends, x, y)) & above
-
-
-def _may_go(ends: Ends, start: int, end: int) -> bool:
-    return bool(ends[end, start] in (CIRCLE, TAIL) and ends[start, end] != TAIL)
 
 
 def _choose_mag(ends: Ends) -> Ends:

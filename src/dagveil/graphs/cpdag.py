@@ -35,7 +35,11 @@ def check_nodes(nodes: Iterable[str]) -> tuple[str, ...]:
 def check_arcs(nodes: Iterable[str], arcs: Iterable[Arc]) -> frozenset[Arc]:
     """Return the arcs as a frozenset; refuse self-loops, unknown names, and an arc together with its reverse."""
     known = frozenset(nodes)
-    checked = frozenset(_as_two(arc) for arc in arcs)
+    listed = list(arcs)
+    odd = next((arc for arc in listed if isinstance(arc, str) or len(tuple(arc)) != 2), None)
+    if odd is not None:
+        raise GraphError(f"a directed edge is a pair (tail, head); one of the edges given is not: {odd!r}")
+    checked = frozenset((tail, head) for tail, head in listed)
     for tail, head in sorted(checked):
         _check_ends(known, tail, head)
         if (head, tail) in checked:
@@ -60,13 +64,6 @@ def list_by_end(nodes: Iterable[str], arcs: Iterable[Arc]) -> dict[str, frozense
     for first, second in arcs:
         table[first].add(second)
     return {node: frozenset(others) for node, others in table.items()}
-
-
-def _as_two(arc: Arc) -> Arc:
-    if isinstance(arc, str) or len(tuple(arc)) != 2:
-        raise GraphError(f"a directed edge is a pair (tail, head); one of the edges given is not: {arc!r}")
-    tail, head = arc
-    return (tail, head)
 
 
 def _check_ends(known: frozenset[str], first: str, second: str) -> None:
@@ -269,9 +266,7 @@ def close(
 
 def _must_point(a: int, b: int, into: list[int], out: list[int], flat: list[int], near: list[int]) -> bool:
     """Return whether one of the four rules turns the undirected a — b into a → b."""
-    if into[a] & ~near[b]:
-        return True
-    if out[a] & into[b]:
+    if into[a] & ~near[b] or out[a] & into[b]:
         return True
     sources = flat[a] & into[b]
     if any(sources & ~near[c] & ~(1 << c) for c in list_bits(sources)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import permutations
+from itertools import chain, permutations
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -85,12 +85,7 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
                 )
         if sort_topologically(names, self.required) is None:
             raise KnowledgeError(f"the {len(self.required)} required edges run in a circle; remove or turn one of them")
-        forced = {
-            (cause, effect)
-            for cause, effect in permutations(names, 2)
-            if self.allows(cause, effect) and not self.allows(effect, cause)
-        }
-        if sort_topologically(names, forced) is None:
+        if sort_topologically(names, self._list_forced([names])) is None:
             raise KnowledgeError(
                 f"the directions left open by {len(self.forbidden)} forbidden edges, {len(self.required)} required "
                 f"edges and {len(self.tiers)} tiers can run in a circle; forbid both directions of an edge of the "
@@ -140,12 +135,7 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
         self.check(nodes)
         skeleton = {pair for pair in cpdag.skeleton() if not self.excludes(*pair)}
         skeleton |= {frozenset(arc) for arc in self.required}
-        fixed = {
-            (cause, effect)
-            for pair in skeleton
-            for cause, effect in permutations(pair, 2)
-            if self.allows(cause, effect) and not self.allows(effect, cause)
-        }
+        fixed = self._list_forced(skeleton)
         settled = {frozenset(arc) for arc in fixed}
         arrows = set(fixed)
         free = skeleton - settled
@@ -160,6 +150,11 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
         learned = Dag(nodes, nearest_extension(nodes, arrows, loose)).cpdag()
         undirected = frozenset(pair for pair in learned.undirected if pair not in settled)
         return Cpdag(nodes, *close(nodes, learned.directed | fixed, undirected))
+
+    def _list_forced(self, groups: Iterable[Iterable[str]]) -> set[Arc]:
+        """Return the arcs within groups of nodes of which knowledge allows this direction only."""
+        arcs = chain.from_iterable(permutations(group, 2) for group in groups)
+        return {arc for arc in arcs if self.allows(*arc) and not self.allows(*arc[::-1])}
 
     def _is_against_tiers(self, cause: str, effect: str) -> bool:
         later, earlier = self._tier_of.get(cause), self._tier_of.get(effect)

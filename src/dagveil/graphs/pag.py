@@ -309,9 +309,9 @@ class OrientationRules:
         between = self._common(a, c)
         if any(self._is_arrow(a, b) and self._is_arrow(b, c) for b in between):  # R8
             return True
-        if self._selection and any(
-            ends[b, a] == TAIL and ends[a, b] == CIRCLE and self._is_arrow(b, c) for b in between
-        ):  # R8, by a line that selection leaves open
+        # R8, by a line that selection leaves open
+        lines = [b for b in between if ends[b, a] == TAIL and ends[a, b] == CIRCLE] if self._selection else []
+        if any(self._is_arrow(b, c) for b in lines):
             return True
         if any(b != c and not ends[b, c] and self._leads(a, b, c) for b in self._near[a]):  # R9
             return True

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Final, NamedTuple
 
 from dagveil.errors import GraphError, MissingExtraError
@@ -22,15 +22,6 @@ def split_edges(graph: Dag | Cpdag) -> tuple[list[Arc], list[Arc]]:
     arcs: frozenset[Arc] = graph.edges if isinstance(graph, Dag) else graph.directed
     pairs: frozenset[Pair] = frozenset() if isinstance(graph, Dag) else graph.undirected
     return sorted(arcs), sorted((min(pair), max(pair)) for pair in pairs)
-
-
-def list_arcs(graph: Dag | Cpdag) -> list[tuple[str, str, str]]:
-    """Return (tail, head, kind) in a fixed order, an undirected edge twice."""
-    arcs, pairs = split_edges(graph)
-    listed = [(tail, head, DIRECTED) for tail, head in arcs]
-    for first, second in pairs:
-        listed += [(first, second, UNDIRECTED), (second, first, UNDIRECTED)]
-    return sorted(listed)
 
 
 def list_edges(mixed: MixedGraph) -> list[Edge]:
@@ -73,15 +64,13 @@ def simplify(mixed: MixedGraph) -> Dag | Cpdag | MixedGraph:
     """Return a graph of directed and undirected edges as a Dag or Cpdag, and any other as it is."""
     arcs: list[tuple[str, str, str | None]] = []
     for edge in mixed.edges:
-        match edge.mark_at_first, edge.mark_at_second:
-            case (Mark.TAIL, Mark.ARROW):
-                arcs.append((edge.first, edge.second, DIRECTED))
-            case (Mark.ARROW, Mark.TAIL):
-                arcs.append((edge.second, edge.first, DIRECTED))
-            case (Mark.TAIL, Mark.TAIL):
-                arcs += [(edge.first, edge.second, UNDIRECTED), (edge.second, edge.first, UNDIRECTED)]
-            case _:
-                return mixed
+        if edge.mark_at_first is not Mark.TAIL:
+            edge = edge.turned()
+        if edge.mark_at_first is not Mark.TAIL or edge.mark_at_second is Mark.CIRCLE:
+            return mixed
+        arcs.append((edge.first, edge.second, None))
+        if edge.mark_at_second is Mark.TAIL:
+            arcs.append((edge.second, edge.first, None))
     return join_arcs(mixed.nodes, arcs)
 
 
@@ -110,7 +99,7 @@ _END: Final = "the end"
 
 
 class Token(NamedTuple):
-    """A piece of the text: its kind, what it stands for, and where it begins."""
+    """A piece of the text: its kind, for a sign itself, what it stands for, and where it begins."""
 
     kind: str
     text: str
@@ -158,8 +147,7 @@ class _Reader:
         self._found = Statements()
 
     def read(self, types: frozenset[str]) -> Statements:
-        if self._take_word("strict"):
-            pass
+        self._accept_word("strict")
         first = self._take()
         if first.kind != "bare" or first.text.lower() not in types:
             wanted = " or ".join(sorted(types))
@@ -168,84 +156,69 @@ class _Reader:
         if not self._sees("{"):
             self._name()
         self._block({})
-        if self._peek().kind != _END:
+        if not self._sees(_END):
             raise self._error(self._peek(), "expected the end: a file holds one graph")
         return self._found
 
     def _block(self, defaults: dict[str, str]) -> list[str]:
         """Read statements in braces, and return the nodes that they name."""
-        self._expect("{")
+        token = self._take()
+        if token.kind != "{":
+            raise self._error(token, "expected {")
         self._depth += 1
         if self._depth > DEEPEST:
             raise self._error(self._peek(), f"there are more than {DEEPEST} braces within each other")
         named: dict[str, None] = {}
         defaults = dict(defaults)
-        while not self._sees("}"):
-            if self._sees(";") or self._sees(","):
-                self._take()
-                continue
-            named |= dict.fromkeys(self._statement(defaults))
-        self._expect("}")
+        while not self._accept("}"):
+            if not (self._accept(";") or self._accept(",")):
+                named |= dict.fromkeys(self._statement(defaults))
         self._depth -= 1
         return list(named)
 
     def _statement(self, defaults: dict[str, str]) -> list[str]:
-        token = self._peek()
-        follows = self._tokens[self._next + 1] if self._next + 1 < len(self._tokens) else token
-        if token.kind == "bare" and follows.text == "[" and token.text.lower() in ("graph", "node", "edge"):
+        token, follows = self._tokens[self._next], self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        if token.kind == "bare" and follows.kind == "[" and token.text.lower() in ("graph", "node", "edge"):
             self._take()
             attributes = self._attributes()
             if token.text.lower() == "edge":
                 defaults |= attributes
             return []
-        if token.kind in ("bare", "quoted") and follows.kind == "sign" and follows.text == "=":
-            self._take()
-            self._take()
+        if token.kind in ("bare", "quoted") and follows.kind == "=":
+            self._next += 2
             self._name()
             return []
-        ends = [self._end(defaults)]
-        connectors = []
-        while self._peek().kind == "connector":
+        ends, connectors = [self._end(defaults)], []
+        while self._sees("connector"):
             connectors.append(self._take().text)
             ends.append(self._end(defaults))
         attributes = self._attributes()
-        if connectors:
-            for connector, (left, right) in zip(connectors, pairwise(ends), strict=True):
-                for first in left:
-                    for second in right:
-                        self._found.edges.append((first, connector, second, defaults | attributes))
-        else:
-            for node in ends[0]:
-                self._found.nodes[node] |= attributes
+        for connector, (left, right) in zip(connectors, pairwise(ends), strict=True):
+            for first, second in product(left, right):
+                self._found.edges.append((first, connector, second, defaults | attributes))
+        for node in () if connectors else ends[0]:
+            self._found.nodes[node] |= attributes
         return [node for end in ends for node in end]
 
     def _end(self, defaults: dict[str, str]) -> list[str]:
         """Read one end of an edge: a node, or a group of them."""
-        if self._take_word("subgraph") and not self._sees("{"):
+        if self._accept_word("subgraph") and not self._sees("{"):
             self._name()
         if self._sees("{"):
             return self._block(defaults)
         name = self._name()
-        while self._sees(":"):  # a port of the box, which is no part of the graph
-            self._take()
+        while self._accept(":"):  # a port of the box, which is no part of the graph
             self._name()
         self._found.nodes.setdefault(name, {})
         return [name]
 
     def _attributes(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        while self._sees("["):
-            self._take()
-            while not self._sees("]"):
-                if self._sees(",") or self._sees(";"):
-                    self._take()
-                    continue
-                key = self._name()
-                found[key] = ""
-                if self._sees("="):
-                    self._take()
-                    found[key] = self._name()
-            self._take()
+        while self._accept("["):
+            while not self._accept("]"):
+                if not (self._accept(",") or self._accept(";")):
+                    key = self._name()
+                    found[key] = self._name() if self._accept("=") else ""
         return found
 
     def _name(self) -> str:
@@ -253,35 +226,30 @@ class _Reader:
         if token.kind not in ("bare", "quoted"):
             raise self._error(token, "expected a name")
         name = token.text
-        while token.kind == "quoted" and self._sees("+"):
-            self._take()
+        while token.kind == "quoted" and self._accept("+"):
             token = self._take()
             if token.kind != "quoted":
                 raise self._error(token, "expected a quoted name after +")
             name += token.text
         return name
 
-    def _take_word(self, word: str) -> bool:
-        token = self._peek()
-        if token.kind == "bare" and token.text.lower() == word:
-            self._next += 1
-            return True
-        return False
+    def _accept_word(self, word: str) -> bool:
+        return self._peek().text.lower() == word and self._accept("bare")
 
-    def _sees(self, sign: str) -> bool:
-        token = self._peek()
-        return token.kind == "sign" and token.text == sign
+    def _accept(self, kind: str) -> bool:
+        """Take the next piece if it is of a kind."""
+        found = self._sees(kind)
+        self._next += found
+        return found
 
-    def _expect(self, sign: str) -> None:
-        token = self._take()
-        if token.kind != "sign" or token.text != sign:
-            raise self._error(token, f"expected {sign}")
+    def _sees(self, kind: str) -> bool:
+        return self._peek().kind == kind
 
     def _peek(self) -> Token:
         return self._tokens[self._next]
 
     def _take(self) -> Token:
-        token = self._tokens[self._next]
+        token = self._peek()
         if token.kind != _END:
             self._next += 1
         return token
@@ -301,7 +269,7 @@ def _split(text: str) -> list[Token]:
                 content = re.sub(r"\\\r?\n", "", found[0][1:-1]).replace('\\"', '"')
                 tokens.append(Token("quoted", content, place))
             elif found.lastgroup != "blank":
-                tokens.append(Token(found.lastgroup, found[0], place))
+                tokens.append(Token(found[0] if found.lastgroup == "sign" else found.lastgroup, found[0], place))
         elif text[place] == "<":
             end = _close(text, place)
             tokens.append(Token("quoted", text[place + 1 : end - 1], place))
@@ -328,7 +296,6 @@ def _unreadable(text: str, place: int, why: str) -> GraphError:
 
 _HEADS: Final = {Mark.TAIL: "none", Mark.ARROW: "normal", Mark.CIRCLE: "odot"}
 _MARKS: Final = {"none": Mark.TAIL, "odot": Mark.CIRCLE, "dot": Mark.CIRCLE}
-_LINE_BREAKS: Final = frozenset("nlr")
 
 
 def to_dot(graph: Dag | Cpdag | MixedGraph) -> str:
@@ -342,13 +309,10 @@ def to_dot(graph: Dag | Cpdag | MixedGraph) -> str:
     for edge in list_edges(mixed):
         if edge.mark_at_second is Mark.TAIL and edge.mark_at_first is not Mark.TAIL:
             edge = edge.turned()
-        match edge.mark_at_first, edge.mark_at_second:
-            case (Mark.TAIL, Mark.ARROW):
-                style = ""
-            case (Mark.TAIL, Mark.TAIL):
-                style = " [dir=none]"
-            case (first, second):
-                style = f" [dir=both, arrowtail={_HEADS[first]}, arrowhead={_HEADS[second]}]"
+        tail, head = edge[2:]
+        style = f" [dir=both, arrowtail={_HEADS[tail]}, arrowhead={_HEADS[head]}]"
+        if tail is Mark.TAIL and head is not Mark.CIRCLE:
+            style = "" if head is Mark.ARROW else " [dir=none]"
         lines.append(f"  {key[edge.first]} -> {key[edge.second]}{style};")
     return "\n".join(["digraph {", *lines, "}", ""])
 
@@ -361,10 +325,6 @@ def from_dot(text: str) -> Dag | Cpdag | MixedGraph:
     """
     statements = read_statements(text, DOT_TYPES)
     names = {node: _read_label(node, attributes) for node, attributes in statements.nodes.items()}
-    return simplify(MixedGraph(tuple(names.values()), merge_edges(_read_edges(statements, names))))
-
-
-def _read_edges(statements: Statements, names: dict[str, str]) -> list[Edge]:
     edges = []
     for first, connector, second, attributes in statements.edges:
         direction = attributes.get("dir") or ("none" if connector == "--" else "forward")
@@ -374,7 +334,7 @@ def _read_edges(statements: Statements, names: dict[str, str]) -> list[Edge]:
         if direction in ("back", "both"):
             tail = _MARKS.get(attributes.get("arrowtail", ""), Mark.ARROW)
         edges.append(Edge(names[first], names[second], tail, head))
-    return edges
+    return simplify(MixedGraph(tuple(names.values()), merge_edges(edges)))
 
 
 def _quote(name: str) -> str:
@@ -388,13 +348,8 @@ def _read_label(node: str, attributes: dict[str, str]) -> str:
     label = attributes.get("label")
     if label is None:
         return node
-    return re.sub(r"\\(.)", lambda found: _unescape(found[1], node), label, flags=re.DOTALL)
-
-
-def _unescape(character: str, node: str) -> str:
-    if character in _LINE_BREAKS:
-        return "\n"
-    return node if character == "N" else character
+    meanings = {"n": "\n", "l": "\n", "r": "\n", "N": node}  # the first three break lines
+    return re.sub(r"\\(.)", lambda found: meanings.get(found[1], found[1]), label, flags=re.DOTALL)
 
 
 DAGITTY_TYPES: Final = frozenset({"dag", "pdag", "mag", "pag", "graph", "digraph"})
@@ -421,18 +376,15 @@ def to_dagitty(graph: Dag | Cpdag | MixedGraph) -> str:
                 f"dagitty cannot have a variable {name!r}: it takes no empty names, line breaks, a backslash at the "
                 "end or before a quotation mark, nor the words graph and node; rename it before the export"
             )
-    lines = [_quote_for_dagitty(name) for name in graph.nodes]
     if isinstance(graph, MixedGraph):
-        signs = {marks: sign for sign, marks in _CONNECTORS.items()}
-        lines += [
-            f"{_quote_for_dagitty(edge.first)} {signs[edge[2:]]} {_quote_for_dagitty(edge.second)}"
-            for edge in list_edges(graph)
-        ]
-        return "\n".join(["pag {", *lines, "}", ""])
-    arcs, pairs = split_edges(graph)
-    lines += [f"{_quote_for_dagitty(tail)} -> {_quote_for_dagitty(head)}" for tail, head in arcs]
-    lines += [f"{_quote_for_dagitty(first)} -- {_quote_for_dagitty(second)}" for first, second in pairs]
-    return "\n".join([f"{'dag' if isinstance(graph, Dag) else 'pdag'} {{", *lines, "}", ""])
+        kind, signs = "pag", {marks: sign for sign, marks in _CONNECTORS.items()}
+        edges = [(edge.first, signs[edge[2:]], edge.second) for edge in list_edges(graph)]
+    else:
+        kind, (arcs, pairs) = "dag" if isinstance(graph, Dag) else "pdag", split_edges(graph)
+        edges = [(tail, "->", head) for tail, head in arcs] + [(first, "--", second) for first, second in pairs]
+    quoted = {name: '"' + name.replace('"', '\\"') + '"' for name in graph.nodes}
+    lines = [*quoted.values(), *(f"{quoted[first]} {sign} {quoted[second]}" for first, sign, second in edges)]
+    return "\n".join([f"{kind} {{", *lines, "}", ""])
 
 
 def from_dagitty(text: str) -> Dag | Cpdag | MixedGraph:
@@ -443,8 +395,3 @@ def from_dagitty(text: str) -> Dag | Cpdag | MixedGraph:
     if statements.type == "pdag" and isinstance(graph, Dag):
         return Cpdag(graph.nodes, graph.edges, frozenset())
     return graph
-
-
-def _quote_for_dagitty(name: str) -> str:
-    escaped = name.replace('"', '\\"')
-    return f'"{escaped}"'

@@ -39,7 +39,10 @@ def to_networkx(graph: Dag | Cpdag | MixedGraph) -> Any:
         return mixed
     answer = networkx.DiGraph(family="dag" if isinstance(graph, Dag) else "cpdag")
     answer.add_nodes_from(graph.nodes)
-    answer.add_edges_from((tail, head, {"kind": kind}) for tail, head, kind in dot.list_arcs(graph))
+    arcs, pairs = dot.split_edges(graph)
+    listed = [(*arc, dot.DIRECTED) for arc in arcs]
+    listed += [(*ends, dot.UNDIRECTED) for pair in pairs for ends in (pair, pair[::-1])]
+    answer.add_edges_from((tail, head, {"kind": kind}) for tail, head, kind in sorted(listed))
     return answer
 
 
@@ -61,11 +64,9 @@ def from_networkx(graph: Any, labels: tuple[str, ...] = ()) -> Dag | Cpdag | Mix
 
 
 def _read_marks(nodes: tuple[str, ...], edges: Iterable[dict[str, Any]]) -> MixedGraph:
+    kinds = {"first": str, "second": str, "mark_at_first": Mark, "mark_at_second": Mark}
     try:
-        read = [
-            Edge(str(one["first"]), str(one["second"]), Mark(one["mark_at_first"]), Mark(one["mark_at_second"]))
-            for one in edges
-        ]
+        read = [Edge(*(kind(edge[key]) for key, kind in kinds.items())) for edge in edges]
     except (KeyError, ValueError):
         raise GraphError(
             "an edge of this PAG lacks first, second, mark_at_first or mark_at_second, or its mark is not tail, arrow "
@@ -133,12 +134,13 @@ def from_node_link(text: str | bytes) -> Dag | Cpdag | MixedGraph:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise GraphError("this is not JSON") from error
     try:
-        nodes = [node["id"] for node in content["nodes"]]
+        nodes = tuple(node["id"] for node in content["nodes"])
         edges = content["edges"] if "edges" in content else content["links"]
-        if (content.get("graph") or {}).get("family") == PAG:
-            return _read_marks(tuple(nodes), edges)
+        family = (content.get("graph") or {}).get("family")
+        if family == PAG:
+            return _read_marks(nodes, edges)
         arcs = [(edge["source"], edge["target"], edge.get("kind")) for edge in edges]
-        return _join(nodes, arcs, content.get("directed", False), (content.get("graph") or {}).get("family"))
+        return _join(nodes, arcs, content.get("directed", False), family)
     except (KeyError, TypeError, AttributeError):
         raise GraphError(
             "this JSON is neither a dagveil result nor a graph of networkx: it needs nodes with ids, and edges with "
@@ -148,8 +150,7 @@ def from_node_link(text: str | bytes) -> Dag | Cpdag | MixedGraph:
 
 _LEFT: Final = {Mark.TAIL: "-", Mark.ARROW: "<", Mark.CIRCLE: "o"}
 _RIGHT: Final = {Mark.TAIL: "-", Mark.ARROW: ">", Mark.CIRCLE: "o"}
-_LEFT_MARKS: Final = {sign: mark for mark, sign in _LEFT.items()}
-_RIGHT_MARKS: Final = {sign: mark for mark, sign in _RIGHT.items()}
+_SIGNS: Final = {sign: mark for mark, sign in (*_LEFT.items(), *_RIGHT.items())}
 _UNFIT: Final = re.compile(r"[\s;,]|[^\x00-\uffff]|[\x00-\x1f\ud800-\udfff]|^$")
 _EDGE: Final = re.compile(r"\d+\.\s+(\S+)\s+([-<o])-([->o])\s+(\S+)(\s.*)?")
 
@@ -184,14 +185,14 @@ def from_tetrad(text: str) -> Dag | Cpdag | MixedGraph:
     nodes = tuple(re.split("[;,]", after[0])) if after and after[0] and after[0] != "Graph Edges:" else ()
     edges = set()
     for line in lines[lines.index("Graph Edges:") + 1 :]:
+        if line.startswith(("Graph ", "Ambiguous ")):
+            break
+        if not line:
+            continue
         found = _EDGE.fullmatch(line)
         if found is None:
-            if not line:
-                continue
-            if line.startswith(("Graph ", "Ambiguous ")):
-                break
             raise GraphError(f"an edge of Tetrad's text cannot be read: {line[:80]!r}")
-        edges.add(Edge(found[1], found[4], _LEFT_MARKS[found[2]], _RIGHT_MARKS[found[3]]))
+        edges.add(Edge(found[1], found[4], _SIGNS[found[2]], _SIGNS[found[3]]))
     return dot.simplify(MixedGraph(nodes, frozenset(edges)))
 
 
@@ -256,10 +257,8 @@ def write_amat(graph: Dag | Cpdag | MixedGraph) -> str:
     "a",0,0
     "b",1,0
     """
-    ends = read_ends(MixedGraph.of(graph))
-    if isinstance(graph, MixedGraph):
-        table = ends
-    else:  # an arrow stands in the row of its effect, a line in both
+    table = ends = read_ends(MixedGraph.of(graph))
+    if not isinstance(graph, MixedGraph):  # an arrow stands in the row of its effect, a line in both
         table = np.where((ends.T == ARROW) | ((ends == TAIL) & (ends.T == TAIL)), 1, 0)
     written = StringIO()
     writer = csv.writer(written, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -343,9 +342,7 @@ def write_graph(graph: AnyGraph, form: Format, extension: Extension = Extension.
     undirected edges is refused.
     """
     if isinstance(graph, MixedGraph):
-        why = EXPORTERS[form].no_pag
-        if extension is not Extension.REFUSE:
-            why = "a DAG takes all causes for measured"
+        why = EXPORTERS[form].no_pag if extension is Extension.REFUSE else "a DAG takes all causes for measured"
         if why:
             raise GraphError(
                 f"this graph is a PAG, which allows for hidden causes, and {why}. Write it as "
