@@ -345,7 +345,7 @@ class FeaturePlan(NumbersAsTheyAre):
         features = np.empty((len(block), self.degree, len(block[0])))
         for column, center, reach, out in zip(block, self.centers, self.reaches, features, strict=True):
             expand_legendre(scale_numbers(column, center, reach), out)
-        return features.reshape(-1, len(block[0]))
+        return features.reshape(len(block) * self.degree, len(block[0]))
 
 
 def expand_legendre(scaled: Floats, out: Floats) -> None:
