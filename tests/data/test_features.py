@@ -54,6 +54,10 @@ def test_values_are_cut_and_missing_ones_are_the_center() -> None:
     assert float((wild**2).sum(axis=0).max()) == pytest.approx(15.0)
 
 
+def test_no_rows_have_features_too() -> None:
+    assert make_plan(degree=3).expand(np.empty((3, 0))).shape == (9, 0)
+
+
 def slow_vector(row: tuple[float, ...], plan: FeaturePlan) -> list[int]:
     """The same vector in rational arithmetic, up to the last bit of rounding."""
     features = []
