@@ -258,7 +258,7 @@ def _print_width(path: str, schema: Schema, pair: tuple[str, str], adjust: list[
     check_pair(schema.columns, *pair)
     names = (*pair, *adjust)
     table = " × ".join(names)
-    if is_numeric(schema.narrow({name: schema.columns[name] for name in names})):
+    if is_numeric(schema.narrow({name: column for name, column in schema.columns.items() if name in names})):
         wanted, told_as = epsilon_for_slope(schema, names, *pair, width, delta), f"moments of {table}"
     else:
         wanted = epsilon_for_width(schema, *pair, [frozenset(adjust)], width, delta)
