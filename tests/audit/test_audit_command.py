@@ -292,7 +292,7 @@ def test_discover_audits_at_the_budget_of_the_run(
         asked.append((method.name, budget, calibration))
         return certificate
 
-    monkeypatch.setattr(command, "examine_method", note)
+    monkeypatch.setattr(examination, "examine_method", note)
     table, ledger = tmp_path / "asia.csv", tmp_path / "ledger.db"
     made = CliRunner().invoke(group, ["sample", "asia", "--rows", "300", "-o", str(table)])
     assert made.exit_code == 0, made.output
