@@ -10,8 +10,6 @@ Rows are touched by one object, the curator, which charges the budget before it 
 post-processing.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 

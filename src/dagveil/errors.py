@@ -3,8 +3,6 @@
 Messages say what, with which numbers, and what to do next; never a data value.
 """
 
-from __future__ import annotations
-
 
 class DagveilError(Exception):
     """Root of the tree: catch it to catch everything that dagveil raises on purpose."""

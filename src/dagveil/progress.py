@@ -1,7 +1,5 @@
 """Long work: what tells how far it is, and what stops it."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Text that is safe to print and to draw: without control characters, and read in the order in which it is written."""
 
-from __future__ import annotations
-
 import html
 import unicodedata
 from collections.abc import Iterable

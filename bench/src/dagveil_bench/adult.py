@@ -6,8 +6,6 @@ graph: PC with the exact G test at level 0.01 on all records stands in, as in th
 first. The network has a DAG of that class and the shares of the records as its tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final

@@ -1,7 +1,5 @@
 """Bayesian scores of a column and its parents from public rows: BDeu for levels, BGe for numbers."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ digit. Its ANM is what it means to compute: with the shapes that scikit-learn 1.
 row, so that residuals become a matrix, and both directions get the same score but for rounding.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

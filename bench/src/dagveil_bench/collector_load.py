@@ -4,8 +4,6 @@ Run as `python -m dagveil_bench.collector_load`. Server and clients share the ma
 its own, the clients as threads of this one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

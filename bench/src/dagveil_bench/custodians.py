@@ -5,8 +5,6 @@ is added as if they were alike, and again with a column for the site. Its childr
 nothing where no node was changed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence

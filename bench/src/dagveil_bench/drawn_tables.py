@@ -11,8 +11,6 @@ Where values go missing, three quarters of the columns lose them, each at a rate
 the nominal one, completely at random (MCAR) or by the logit of one complete column in spreads (MAR).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

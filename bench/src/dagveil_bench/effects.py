@@ -1,7 +1,5 @@
 """Effects from private evidence against exact do-laws of known networks: error, coverage and width."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

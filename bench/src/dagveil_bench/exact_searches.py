@@ -5,8 +5,6 @@ and Cooper (2018), takes normal numbers of their own mean and covariance in each
 pgmpy's, from residuals of random forests. MVPC is causal-learn's, for which levels count as numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout

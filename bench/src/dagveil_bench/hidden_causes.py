@@ -4,8 +4,6 @@ The true PAG is that of the network's DAG without the hidden nodes. Beside the p
 evidence, read as the PAG of its class, and causal-learn's FCI with χ² tests on the same rows without privacy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from itertools import combinations
 from typing import Any, Final

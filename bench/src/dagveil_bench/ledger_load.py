@@ -4,8 +4,6 @@ Run as `python -m dagveil_bench.ledger_load`. Every process notes each drawing o
 At the end every note must have its entry, and nothing may be spent beyond budget and limits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """One process of the load on the ledger: reserves, records, then notes that noise was drawn; until it is refused."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import random

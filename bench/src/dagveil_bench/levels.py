@@ -4,8 +4,6 @@ Conditional: X and Y are the sine of the sum of five Z plus noise, so they are i
 given four. Marginal: two of the Z are independent, X and Y are not.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 PC, FCI and GES come from causal-learn; the others are our own.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Reports are drawn as counts from their exact law, the law of records sent throug
 drawing records and randomising each, and it costs no more for more records.
 """
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ stand-ins have names of their own, so that no result is taken for one on real da
 of Tübingen, or simulated ones of the same kind.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ equally well whatever the mechanism (section 4 of the publication). That is not 
 one stands beside each outcome, and one mechanism more is geometric noise at the ε of randomised response.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Sound inputs of every kind that the program reads, and how it reads them: for `dagveil bench mutate`."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

@@ -4,8 +4,6 @@ Each node is φ(Σ a · parent) + b ε with ε uniform between −½ and ½, a a
 cosine, hyperbolic tangent, square and exponential, each as likely as the others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -4,8 +4,6 @@ gCastle needs PyTorch even for its linear learner, so no extra of this package b
 cost grows with the rows, so each fit is given up after a limit; a time with ">" is a lower bound.
 """
 
-from __future__ import annotations
-
 import enum
 import multiprocessing
 import time

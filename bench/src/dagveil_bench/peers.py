@@ -1,7 +1,5 @@
 """Programs of others that ours are measured beside."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import warnings

@@ -4,8 +4,6 @@ Each record follows a known network by itself; a person's records repeat the fir
 that they are alike. Protected rows, one record of each person, weights, and truncation are run on the same rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from fractions import Fraction

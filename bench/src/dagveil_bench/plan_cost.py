@@ -1,7 +1,5 @@
 """How good the forecasts of `dagveil plan` are: predicted time and memory beside those of real runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor

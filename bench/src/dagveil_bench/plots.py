@@ -1,7 +1,5 @@
 """Figures of studies as SVG: lines over budgets, panels side by side."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A PostgreSQL server of one's own on loopback, for tests and load; gone afterwards."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import glob

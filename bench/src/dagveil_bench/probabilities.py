@@ -4,8 +4,6 @@ What corrects shares of redraws is fitted on some kinds of networks and shown on
 a redraw joined it: of the others nothing is said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product

@@ -1,7 +1,5 @@
 """Effects on real rows whose truth is known: a trial with controls from a survey, and the challenge of ACIC 2016."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ of a method that asks, its result) or a recovery file, from which the same comma
 charge.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -3,8 +3,6 @@
 Seconds depend on the machine and its other work; ratios of the same run are what counts. Nothing here asserts a time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

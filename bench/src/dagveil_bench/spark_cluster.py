@@ -1,7 +1,5 @@
 """A Spark cluster of one's own on loopback, one master and some workers, for tests and timing; gone afterwards."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ Seconds are processor seconds of whole runs, and seconds by the clock for loadin
 the machine; ratios of the same run are what counts. Nothing here asserts a time.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How close synthetic rows come to the rows behind the evidence: errors of margins, and the graph found in them."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -5,8 +5,6 @@ edges should be among those of strict non-private PC, it should keep the stronge
 states should be the share of fresh runs in which an edge returns. The page is not private: it tells of exact rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor

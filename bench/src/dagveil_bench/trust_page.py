@@ -1,7 +1,5 @@
 """The page of `dagveil bench trust`: a table for each question, with its target."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

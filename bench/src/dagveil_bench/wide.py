@@ -1,7 +1,5 @@
 """How time, memory and utility change as a synthetic table gets wider, and how time grows with each size."""
 
-from __future__ import annotations
-
 import enum
 import time
 from collections.abc import Callable, Mapping, Sequence

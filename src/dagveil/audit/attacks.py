@@ -4,8 +4,6 @@ Distinguishing chooses the best event on every other run and judges on the other
 of the table only from a public model; how well an (epsilon, delta) promise lets anyone tell is proved in docs/audit.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cached_property, lru_cache

@@ -1,7 +1,5 @@
 """The certificate of an audit: what was tried against a method, and what came of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path

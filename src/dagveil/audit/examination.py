@@ -1,7 +1,5 @@
 """The whole audit of one method: replays, the search for neighbours of its statistics, and attacks."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -5,8 +5,6 @@ tables: the pair that a search reports is measured by the statistic itself. Tabl
 searched for persons whose records together move too much: a neighbour gains or loses all records of a person.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction

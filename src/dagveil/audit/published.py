@@ -1,7 +1,5 @@
 """Attacks on the published programs: neighbours on which their claims fall, and the sensitivities that papers state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

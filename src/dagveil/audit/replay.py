@@ -4,8 +4,6 @@ If the second asks, charges, draws and concludes the same, it saw the rows throu
 moved by more than its charge covers, the accounting of the run holds for this pair.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Here is also what would move with an order: statistics of a source that has none.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable

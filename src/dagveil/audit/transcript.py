@@ -3,8 +3,6 @@
 He knows the exact answers on both, and so how much the noisy ones speak for either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

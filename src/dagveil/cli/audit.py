@@ -1,7 +1,5 @@
 """`dagveil audit`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

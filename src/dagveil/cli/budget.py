@@ -1,7 +1,5 @@
 """`dagveil budget`: lifetime budgets, shares of a team, and the history behind them."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import click

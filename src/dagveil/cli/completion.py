@@ -1,7 +1,5 @@
 """`dagveil completion`: commands, options and file names by the tabulator key."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

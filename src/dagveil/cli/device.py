@@ -1,7 +1,5 @@
 """`dagveil local` on a device and at the collector."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

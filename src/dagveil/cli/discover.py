@@ -1,7 +1,5 @@
 """`dagveil measure` and `dagveil discover`."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """`dagveil effect` and `dagveil direction`."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

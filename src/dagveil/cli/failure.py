@@ -4,8 +4,6 @@ Exit codes: 1 data that do not fit (`schema check`) or runs of a study that fail
 3 unexpected, 130 stopped by the user.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

@@ -1,7 +1,5 @@
 """`dagveil doctor` and `dagveil studio`: what is on this machine, and a web application on it."""
 
-from __future__ import annotations
-
 import sys
 
 import click

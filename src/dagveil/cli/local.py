@@ -1,7 +1,5 @@
 """`dagveil local`: plan and show a protocol, and discover the graph behind reports."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The entry point `dagveil`."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

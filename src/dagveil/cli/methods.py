@@ -1,7 +1,5 @@
 """`dagveil methods`."""
 
-from __future__ import annotations
-
 import enum
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Options that several commands share, and a run on rows as they order it."""
 
-from __future__ import annotations
-
 import enum
 import shlex
 from collections.abc import Callable, Container

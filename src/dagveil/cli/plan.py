@@ -1,7 +1,5 @@
 """`dagveil plan`, runs by an agreed plan (`dagveil measure --plan`), and `dagveil combine`."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is done with a result: `dagveil report`, `export`, `compare` and `certify`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`dagveil schema draft`, `dagveil schema bounds` and `dagveil schema check`."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`dagveil start`: from a file, or from names of columns alone, to a folder to begin with."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`dagveil tables`, `dagveil synthesize` and `dagveil sample`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

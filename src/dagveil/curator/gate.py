@@ -4,8 +4,6 @@ It works in one order: refuse, record, draw. With a journal each answer is on di
 stopped gets the answers of the journal again, and goes on where they end (docs/proofs/recovery.md).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from fractions import Fraction

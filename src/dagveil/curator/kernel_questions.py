@@ -4,8 +4,6 @@ Rows are levelled to a public number of slots, so neighbours differ in one slot 
 are divided by what one slot can move them: scores of sensitivity 1, as in a question session, on the same grid.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Private choices of pairs whose tables hold what a public model does not say (docs/proofs/pair-choices.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

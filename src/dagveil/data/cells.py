@@ -4,8 +4,6 @@ A declared type is a public fact and is kept. Elsewhere Arrow would infer one fr
 change how all are read: it converts a column only if all cells have one plain type, else each is written as text.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import math

@@ -1,7 +1,5 @@
 """Whether data fit their schema: exact counts, for the custodian's eyes only."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 from typing import Any, Final

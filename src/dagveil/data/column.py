@@ -4,8 +4,6 @@ Everything here is public: labels, codes and bins follow from the declaration al
 the declaration does not foresee is mapped to a declared place, so no record can cause an error.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence

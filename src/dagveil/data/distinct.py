@@ -1,7 +1,5 @@
 """Rows as integers: packing, and the distinct rows with their multiplicities; arrays that may not fit into memory."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -4,8 +4,6 @@ Levels, bounds, bins, centers and spreads that were read from the data can revea
 unreviewed, and it stays so until someone has replaced what was read by what is publicly known.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence

@@ -4,8 +4,6 @@ DuckDB counts the distinct coded rows, within a memory limit and spilling to a p
 counts where DuckDB cannot give the encoder's answer or fails, is streamed: the answer is the same.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 import shutil

@@ -4,8 +4,6 @@ Each cell is mapped by itself: what happens to one record never depends on anoth
 conversion of a whole column and treat *all* cells differently when one of them fails.
 """
 
-from __future__ import annotations
-
 import decimal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Files and folders of them, handed out in batches, each cell read as the memory engine reads it."""
 
-from __future__ import annotations
-
 import csv
 import glob
 from collections.abc import Collection, Iterator, Sequence

@@ -4,8 +4,6 @@ For a row z, scaled by public centres and spreads, the loss ½‖z − zW‖² h
 product of length ‖z‖‖r‖. It is clipped record by record. The integers of a record are a function of that record alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

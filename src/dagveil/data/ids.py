@@ -3,8 +3,6 @@
 Ids are compared by their written form: 7, 7.0 and "7 " name one person, as numbers and as texts, "07" another.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import hashlib

@@ -1,7 +1,5 @@
 """What this machine has: memory that may be used, and sizes as people write them."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

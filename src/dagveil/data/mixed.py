@@ -1,7 +1,5 @@
 """Rows of columns with levels beside columns of numbers, as integer vectors for one sum of outer products."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every record becomes a fixed number of bytes by itself. What counts of a person 
 as a multiset and of a key that is drawn for the run, whatever the order in which a source hands them out.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections import Counter

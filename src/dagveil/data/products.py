@@ -1,7 +1,5 @@
 """All pair tables at once, as one matrix product of indicators."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

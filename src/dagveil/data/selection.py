@@ -4,8 +4,6 @@ A source's order means nothing. Equal records are numbered 0, 1, 2, …, a recor
 ticket, and the lowest fill the slots: one record more adds one and moves no other (docs/proofs/fixed-slots.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ exact integers, so it does not matter how rows are spread, nor how often Spark r
 persons are protected, executors hash records and gather each person's; they get the key, so that all choose the same.
 """
 
-from __future__ import annotations
-
 import functools
 import pickle
 import weakref

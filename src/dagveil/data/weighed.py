@@ -4,8 +4,6 @@ A person's weights add up to the lattice exactly, so that what a person adds to 
 single records would add, and the number of persons follows from no other number.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

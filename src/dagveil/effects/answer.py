@@ -1,7 +1,5 @@
 """The answer to "what happens if we change x": intervals for each reading of the graph, their union, and a sentence."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ released by itself. So every release that tells of a component is averaged by in
 sum of cells is the sum of what each component adds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations

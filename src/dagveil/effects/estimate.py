@@ -1,7 +1,5 @@
 """From a graph and released evidence to the effect in every reading of the graph."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

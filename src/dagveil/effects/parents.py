@@ -6,8 +6,6 @@ open. The optimal set is that of L. Henckel, E. Perković and M. Maathuis, Graph
 estimation via adjustment in causal linear models (2022).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations

@@ -5,8 +5,6 @@ fall below chance and noise, and what that may leave out is counted in the varia
 much as the table shows. docs/effects.md has the formulas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement

@@ -1,7 +1,5 @@
 """Which ε gives an interval of a wanted width, if exactly the tables that an effect needs are released."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Released evidence as a product of its own: everything public that a search needs, without the rows."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A standard error here is the deviation of the noise: how far an estimate lies fr
 themselves a sample is not in it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A table of k columns is shrunk towards what its margins alone imply, by as much 
 that share columns agree about them, and noise adds no dependence that it can explain.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import cache, reduce

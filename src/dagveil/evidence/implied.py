@@ -1,7 +1,5 @@
 """What measured pairs imply about those that were not measured: the covariance of a graph of the measured ones."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -8,8 +8,6 @@ times ln n; noise makes it smaller, since fewer rows could have told as much. Th
 so it belongs to the pair: graphs with one skeleton differ by statistics alone.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import numpy as np

@@ -3,8 +3,6 @@
 Arrays have questions in their last axis, because sums over levels and strata are then sums of long rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from dataclasses import dataclass

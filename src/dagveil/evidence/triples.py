@@ -4,8 +4,6 @@ A pair of conditioning columns becomes one column whose levels are the pair's ce
 with the three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair tables. No four-way table is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

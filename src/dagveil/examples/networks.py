@@ -1,7 +1,5 @@
 """Known networks, and rows sampled from them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What `dagveil start` and the studio ask about a table, what each answer means, and the schema that follows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 

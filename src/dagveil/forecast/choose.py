@@ -1,7 +1,5 @@
 """The method `auto`: trial runs on synthetic tables, whose graphs are known, choose from public facts alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor

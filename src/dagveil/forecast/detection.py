@@ -3,8 +3,6 @@
 The formulas stand in docs/plan.md; the tests set them beside simulated releases.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

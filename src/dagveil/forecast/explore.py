@@ -3,8 +3,6 @@
 Schema, nominal rows and the arguments decide everything; no row is read, and nothing is spent.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """A folder to begin with: schema, plan, exploration, a commented script, notebooks and a Makefile."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """From curves to words: which method, order and epsilon reach a wanted accuracy, and what that gives away."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

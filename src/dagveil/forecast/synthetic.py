@@ -3,8 +3,6 @@
 The law is public and written in docs/plan.md. Everything here draws from a seeded generator.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any

@@ -5,8 +5,6 @@ characterization and construction of adjustment sets in Markov equivalence class
 taken not to be selected by what is studied.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Channels of local privacy: randomised response and geometric noise, in exact integers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final

@@ -5,8 +5,6 @@ many records lie at each distance is counted column by column. A distance is dra
 of them equally likely.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

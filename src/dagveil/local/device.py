@@ -1,7 +1,5 @@
 """The person's side: a record goes in, a randomised one comes out, and nothing else does."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import time

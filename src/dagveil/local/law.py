@@ -1,7 +1,5 @@
 """The joint law of some columns' true values, recovered from reports, with its standard errors."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass

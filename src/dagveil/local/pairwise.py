@@ -4,8 +4,6 @@ They read columns of numbers, so they are for rows that are public or that a loc
 gives a number that is above 0 if the first column is the cause.
 """
 
-from __future__ import annotations
-
 import enum
 from typing import Final
 

@@ -1,7 +1,5 @@
 """From options to a protocol: the channels, and what they promise."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from pathlib import Path

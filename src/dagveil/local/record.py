@@ -1,7 +1,5 @@
 """Channels for whole records: one per column, or one for the product of all columns."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Sequence

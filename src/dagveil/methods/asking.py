@@ -1,7 +1,5 @@
 """What the methods that ask adaptively have in common: a statistic, public thresholds, and the story of the run."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The method `curate`: PC with a budget for each order that an optimisation chooses (Bhattacharjee and Tandon 2024)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

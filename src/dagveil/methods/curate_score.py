@@ -1,7 +1,5 @@
 """The method `curate-score`: `noleaks` with a budget that rises from iteration to iteration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dagveil.methods import noleaks

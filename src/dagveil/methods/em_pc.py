@@ -1,7 +1,5 @@
 """The method `em-pc`: node by node, how many neighbours to drop and which (Xu, Yuan and Wu 2017, there "PrivPC")."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The method `lap-mech`: Laplace noise on the table of counts of all columns, once (Xu, Yuan and Wu 2017)."""
 
-from __future__ import annotations
-
 import math
 
 from dagveil.data.schema import Schema

@@ -1,7 +1,5 @@
 """The method `measure`: release noisy sufficient statistics in a few rounds, then search as long as you like."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction

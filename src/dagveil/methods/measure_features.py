@@ -5,8 +5,6 @@ answer every question by a partial cross-covariance. How many polynomials, and h
 number of rows, the number of columns and the budget: no row is touched for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated

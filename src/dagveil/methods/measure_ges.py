@@ -3,8 +3,6 @@
 A score has no rule for numbers beside levels, so numbers are counted in their bins there.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -5,8 +5,6 @@ after the other, each for what its table holds beyond a model of what was measur
 goes to three-way interactions where their noise would leave power, and to the pairs that decide arrows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ in one row. How many features a number has, and how far they are shrunk, follows
 and the budget: no row is touched for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction

@@ -3,8 +3,6 @@
 Its `paper` calibration is the published NOTEARS: exact moments, no noise, no privacy.
 """
 
-from __future__ import annotations
-
 from dagveil.curator import Curator
 from dagveil.data.column import LevelColumn, Numeric
 from dagveil.evidence.bundle import Stage

@@ -6,8 +6,6 @@ tests of order 2 where their noise would leave power, the interesting pairs once
 both.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Sequence

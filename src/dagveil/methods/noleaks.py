@@ -5,8 +5,6 @@ NOLEAKS (Ma, Ji, Pang and Wang 2022) gives every gradient the same budget; score
 instead, and is better: these are here for comparison.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections import deque

@@ -1,7 +1,5 @@
 """The method `pc`: PC with exact tests, and no privacy at all (Spirtes, Glymour and Scheines 2000)."""
 
-from __future__ import annotations
-
 from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import check_countable

@@ -1,7 +1,5 @@
 """The method `pcd`: PC on numeric columns by tests of regression residuals (Zhang, Xia, Ren, Guan and Zhou 2023)."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The method `priv-pc`: sieve on a sub-sample, then examine on all rows (Wang, Pang and Song 2020)."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

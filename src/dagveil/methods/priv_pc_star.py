@@ -1,7 +1,5 @@
 """The method `priv-pc-star`: noise on the covariance matrix, once (Xu, Yuan and Wu 2017, there "PrivPC*")."""
 
-from __future__ import annotations
-
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge

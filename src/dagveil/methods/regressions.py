@@ -3,8 +3,6 @@
 Each column is predicted from others by an additive function, a Legendre series in each column, fitted to noisy moments.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The method `sampled-gaussian-pc`: PC with Gaussian noise on fresh sub-samples, the baseline of Wang et al. 2020."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The method `svt-pc`: PC whose questions go through the sparse vector technique (Wang, Pang and Song 2020)."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from dagveil.curator import Curator, Question

@@ -4,8 +4,6 @@ The program is `CURATE_cb.py` of the repository cgdCURATE. It writes OPT out for
 Survey; here OPT is solved as printed, for any number of columns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Files of the artifact are `notears/noleaks.py` and `notears/bnlearn.py`. It choo
 graph, among 2000; a run has no truth, so `threshold` is a setting here, and only studies choose by the truth.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Spirtes, Glymour and Scheines 2000: PC with exact tests, the yardstick of every paper here. It has no privacy."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Wang, Pang and Song 2020 as published: SVT-PC, Priv-PC and the baseline with Gaussian noise on sub-samples."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

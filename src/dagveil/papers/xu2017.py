@@ -1,7 +1,5 @@
 """Xu, Yuan and Wu 2017 as published: EM-PC (there PrivPC), LapMech and PrivPC*."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence

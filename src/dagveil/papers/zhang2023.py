@@ -1,7 +1,5 @@
 """Zhang, Xia, Ren, Guan and Zhou 2023 as published: PCD."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Zheng, Aragam, Ravikumar and Xing 2018 as published: NOTEARS, which has no privacy."""
 
-from __future__ import annotations
-
 import enum
 
 import msgspec

@@ -4,8 +4,6 @@ Whoever combines sees released evidence only, so this is post-processing and cos
 from the sites' own receipts (docs/proofs/custodians.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Several custodians who follow the same plan release answers to the same questions, so that their evidence can be added.
 """
 
-from __future__ import annotations
-
 import enum
 import hashlib
 import math

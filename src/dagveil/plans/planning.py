@@ -4,8 +4,6 @@ What a second round asks follows from the released sum of the first, so choosing
 budget that was agreed on together: shares of mu squared add up (docs/proofs/custodians.md).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import math

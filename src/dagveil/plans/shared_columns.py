@@ -7,8 +7,6 @@ tables side by side. Every record of a site has the same level, and what a site 
 records hold.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """One site's run by an agreed plan: the questions of the plan, its budget, and nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

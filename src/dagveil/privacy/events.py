@@ -5,8 +5,6 @@ the costs are docs/proofs/discrete-gaussian.md and exponential.md; why a total m
 zcdp-filter.md and gaussian-filter.md.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from fractions import Fraction

@@ -4,8 +4,6 @@ A receipt's events must cost what it says, and be allowed. What an attacker gain
 guesses right, is proved in docs/audit.md.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 import re

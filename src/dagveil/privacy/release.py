@@ -1,7 +1,5 @@
 """What leaves the curator: noisy integers with everything public that is needed to read them."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

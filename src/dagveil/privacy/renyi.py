@@ -4,8 +4,6 @@ Costs are rounded up and totals down (docs/proofs/renyi-filter.md, docs/proofs/s
 chosen before the run, from public figures alone: `best_order`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from fractions import Fraction

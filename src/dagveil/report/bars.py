@@ -1,7 +1,5 @@
 """Released counts as bars, each with the noise that it may hold: an SVG that stands alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Final

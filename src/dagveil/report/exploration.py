@@ -1,7 +1,5 @@
 """An exploration as curves over epsilon (SVG, legible on dark ground and without colour), as a page, in notebooks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

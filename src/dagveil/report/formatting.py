@@ -1,7 +1,5 @@
 """Numbers, dates and names as people read them; budgets are rounded up, shares never to a false 0 or 100."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from datetime import datetime

@@ -3,8 +3,6 @@
 The steps layers, order and coordinates are those of Sugiyama, Tagawa and Toda (1981).
 """
 
-from __future__ import annotations
-
 import heapq
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@
 from a file of facts that is asked for once.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The graph as text to take along: DOT, and Python code for networkx and for DoWhy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

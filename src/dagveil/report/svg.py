@@ -1,7 +1,5 @@
 """The graph as a standalone SVG drawing, readable on light and dark ground and without colour."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import pairwise

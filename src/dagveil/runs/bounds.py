@@ -8,8 +8,6 @@ A cell holds its lower edge. All numbers that there are have a cell: infinities 
 the outer ones, missing values one of their own.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import tomllib

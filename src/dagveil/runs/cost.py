@@ -3,8 +3,6 @@
 The number of rows is the schema's nominal one: a forecast, or a refusal, must not depend on the rows.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence

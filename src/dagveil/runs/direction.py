@@ -4,8 +4,6 @@ If y = f(x) + noise, with noise that is independent of x, then the residual of y
 is the residual of x given y independent of y. Both ways are tried; the smaller score of dependence wins.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from fractions import Fraction

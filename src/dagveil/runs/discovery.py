@@ -1,7 +1,5 @@
 """From a sensitive table to evidence, and from evidence to a graph: the steps behind every command."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a result to the effect of an intervention: free from its evidence, or by releasing exactly what it needs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace

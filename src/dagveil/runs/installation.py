@@ -1,7 +1,5 @@
 """What is installed here, and what of it answers: for people who ask why something does not work."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import platform
 import re

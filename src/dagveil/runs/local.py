@@ -1,7 +1,5 @@
 """From randomised reports to a graph: tests that know the channel, and a receipt that needs nobody's trust."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Seconds are processor seconds of one core: other programs on the machine change them little.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The result of a discovery: frozen, versioned, and the same thing in Python and in JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module

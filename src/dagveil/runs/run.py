@@ -3,8 +3,6 @@
 Every way of spending budget goes through `open_run`.
 """
 
-from __future__ import annotations
-
 import enum
 import hashlib
 import os

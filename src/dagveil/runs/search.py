@@ -1,7 +1,5 @@
 """From released evidence to a graph: post-processing, free and repeatable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Results in sentences: how much of a graph is solid, about hidden causes, and what a reader should know."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

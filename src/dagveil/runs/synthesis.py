@@ -1,7 +1,5 @@
 """Synthetic rows from released evidence: free, without the rows, and marked as what they are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final

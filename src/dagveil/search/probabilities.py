@@ -4,8 +4,6 @@ A share says how often fresh noise and sampling find an edge again; how often su
 simulated networks, and `dagveil bench probabilities` shows it on others. All of it is post-processing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Settings of the search over evidence: changing them costs nothing."""
 
-from __future__ import annotations
-
 import enum
 import math
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Pearson's χ², and why additive noise does not fit it (docs/proofs/chi-square.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

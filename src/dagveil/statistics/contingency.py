@@ -1,7 +1,5 @@
 """Tables of counts, and how far one record can move them (docs/proofs/counts.md)."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The G statistic from a public table of t ln t, and its sensitivity (docs/proofs/g.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final

@@ -3,8 +3,6 @@
 Under independence given the conditioning columns the products u·v of residuals have mean 0 (docs/proofs/gcm.md).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kendall's concordance with a public divisor, and its sensitivity (docs/proofs/kendall.md)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final

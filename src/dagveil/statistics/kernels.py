@@ -5,8 +5,6 @@ equally spaced frequencies: the trapezoid rule for k(t) = E cos(ωt/s), ω norma
 and is known in advance (docs/proofs/hsic.md).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Sensitivity of sums of outer products of capped rows, of their features, and of clipped gradients."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

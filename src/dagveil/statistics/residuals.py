@@ -4,8 +4,6 @@ Regression minimises ½λ‖w‖² + mean (w·φ(z) − x)² over feature maps o
 clipped to [−1, 1], so residuals lie in [−2, 2].
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Spearman's rank sum with a public divisor, and its sensitivity (docs/proofs/spearman.md)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final

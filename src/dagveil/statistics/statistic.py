@@ -1,7 +1,5 @@
 """What a plug-in test statistic is: integers on a public grid, with a sensitivity that no neighbour exceeds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import import_module
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias

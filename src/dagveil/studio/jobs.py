@@ -7,8 +7,6 @@ had charged; it is never run again by itself. Somebody may ask to finish one tha
 recovery file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import os

@@ -1,7 +1,5 @@
 """What the studio answers; the OpenAPI description is made from these."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

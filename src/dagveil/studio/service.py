@@ -1,7 +1,5 @@
 """What the studio does when it is asked: the same library as the command line, answered in public facts."""
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from pathlib import Path

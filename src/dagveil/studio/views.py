@@ -1,7 +1,5 @@
 """What a visitor is told of what the library knows: public facts, rounded towards privacy; and files to take along."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

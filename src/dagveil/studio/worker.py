@@ -5,8 +5,6 @@ users of the machine cannot read its password. It needs no server: whoever start
 is kept in a recovery file until it is saved, so that a run that stopped can be finished at no further charge.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

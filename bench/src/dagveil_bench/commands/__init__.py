@@ -1,7 +1,5 @@
 """The commands of `dagveil bench`: importing this package adds them to their group."""
 
-from __future__ import annotations
-
 from dagveil_bench.commands import measurements, study, timings
 from dagveil_bench.commands.group import bench
 

@@ -1,7 +1,5 @@
 """What the commands of `dagveil bench` have in common."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -1,7 +1,5 @@
 """`dagveil bench`: what compares graphs with the truth, each a command that writes its page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`dagveil bench list | run | table | plot | export`: studies that are data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

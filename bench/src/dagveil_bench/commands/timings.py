@@ -1,7 +1,5 @@
 """`dagveil bench`: what times and loads the library beside its peers, each a command that writes its page."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

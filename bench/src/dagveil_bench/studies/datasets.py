@@ -4,8 +4,6 @@ A plug-in is a function ``sample(n_rows, rng, *words)`` that returns rows, their
 anything that `discover` takes; words are what stands after the name in a study, as in ``source = "mine 20 0.1"``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A study as figures: one SVG for each metric, a panel for each part of the study, a line for each method."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

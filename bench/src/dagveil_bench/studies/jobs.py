@@ -1,7 +1,5 @@
 """The runs of a study: each has a key by which the store knows it, and seeds that do not depend on the other runs."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any

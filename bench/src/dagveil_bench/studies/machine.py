@@ -1,7 +1,5 @@
 """Peak memory of this process, and what it runs on."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

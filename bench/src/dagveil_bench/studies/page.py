@@ -1,7 +1,5 @@
 """A study as a page: tables in Markdown or LaTeX, or one long CSV table for other programs."""
 
-from __future__ import annotations
-
 import csv
 import enum
 import io

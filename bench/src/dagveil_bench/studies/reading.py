@@ -1,7 +1,5 @@
 """Reads studies from TOML and refuses what cannot be run, with the place of the mistake."""
 
-from __future__ import annotations
-
 import difflib
 import enum
 import math

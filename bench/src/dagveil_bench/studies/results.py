@@ -1,7 +1,5 @@
 """All runs of a study in one Parquet file, with plan, versions and hardware: to publish, to read, to go on from."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs what a store still lacks of its study; what would fail in every run is found before the first."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence

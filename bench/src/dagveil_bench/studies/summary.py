@@ -1,7 +1,5 @@
 """Means and intervals over the repetitions of a study, and what the study varies."""
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One run of a study: sample, discover or test or search, score, and what it took."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

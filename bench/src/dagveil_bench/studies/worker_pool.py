@@ -4,8 +4,6 @@ A process pool of the standard library gives all work up when one of its process
 memory. Here every process has one job at a time, so whoever dies is known.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 import signal

@@ -1,7 +1,5 @@
 """The DOT language of Graphviz."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

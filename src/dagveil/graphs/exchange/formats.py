@@ -1,7 +1,5 @@
 """All formats, by name and by how files end; and one DAG for those who need one, since data do not choose."""
 
-from __future__ import annotations
-
 import csv
 import enum
 import re

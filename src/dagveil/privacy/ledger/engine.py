@@ -1,7 +1,5 @@
 """Connections to the ledger's database, with durable commits and locks that wait only so long."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress

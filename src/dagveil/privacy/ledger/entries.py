@@ -4,8 +4,6 @@ The digest is SHA-256 over the previous digest and all fields, each written as i
 a comma, so that no two entries share one text. PostgreSQL computes the same in postgres.sql.
 """
 
-from __future__ import annotations
-
 import datetime
 import enum
 import hashlib

@@ -4,8 +4,6 @@ The tables belong to the owner. Analysts call one function that runs with the ow
 notes the connected role as the author.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from importlib.resources import files
 from typing import Final

@@ -1,7 +1,5 @@
 """The exponential mechanism, sampled exactly (docs/proofs/exponential.md)."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence

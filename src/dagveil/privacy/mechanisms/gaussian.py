@@ -1,7 +1,5 @@
 """How much integer Gaussian noise a share of the budget asks for."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Final

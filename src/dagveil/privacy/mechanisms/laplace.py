@@ -1,7 +1,5 @@
 """How large an epsilon a share of the budget buys, and the variance of integer Laplace noise."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Final

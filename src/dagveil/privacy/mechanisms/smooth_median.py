@@ -3,8 +3,6 @@
 Neighbours are two lists of the same public length that differ in one value.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The sparse vector technique: many threshold questions for the price of those answered "above" (sparse-vector.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 

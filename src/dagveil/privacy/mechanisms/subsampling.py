@@ -4,8 +4,6 @@ It holds for one *fresh* sub-sample per mechanism. A sub-sample that is used aga
 epsilon, amplified once.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from fractions import Fraction

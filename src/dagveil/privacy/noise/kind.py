@@ -1,7 +1,5 @@
 """Which noise source to use, by name."""
 
-from __future__ import annotations
-
 import enum
 
 from dagveil.errors import BudgetError

@@ -1,7 +1,5 @@
 """Noise from OpenDP's vetted samplers."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import lru_cache

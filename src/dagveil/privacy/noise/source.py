@@ -1,7 +1,5 @@
 """What a noise source offers, and the scales that every source can realise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from fractions import Fraction

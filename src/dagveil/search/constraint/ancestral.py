@@ -6,8 +6,6 @@ are those that all graphs with the same colliders share. What colliders leave op
 of a discriminating path, and sets that only hidden causes make necessary. Where the evidence is weak, circles stay.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Final
 

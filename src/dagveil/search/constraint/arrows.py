@@ -7,8 +7,6 @@ colliders is climbed; the answer is the CPDAG of the best one, so it is valid by
 needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 

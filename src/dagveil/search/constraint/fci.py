@@ -3,8 +3,6 @@
 Spirtes, Meek and Richardson 1995. Rows are taken not to be selected by what is studied, so R5 to R7 are left out.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -4,8 +4,6 @@ The caller decides each question, privately or not, and may run out of budget: t
 edge goes as soon as a question says so, as in the published programs.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ one joint table was released, every test is joint and the skeleton of tests is h
 from the graph of the tests and stays inside its skeleton.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

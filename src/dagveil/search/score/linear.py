@@ -4,8 +4,6 @@ All of it is post-processing of one released matrix: no row is read. docs/method
 were chosen on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Tsamardinos, Brown and Aliferis, The max-min hill-climbing Bayesian network structure learning algorithm, 2006.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations

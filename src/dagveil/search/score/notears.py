@@ -9,8 +9,6 @@ Which entries are edges, and what noise asks of the penalty and of the threshold
 noisy matrix, never from rows and never from a true graph; docs/methods/notears.md derives it.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from bisect import bisect_left

@@ -5,8 +5,6 @@ Suter and Moffa, Efficient sampling and structure learning of Bayesian networks,
 skeleton plus one node from outside, and start again with what the best graph took from outside until it takes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
