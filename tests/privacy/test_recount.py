@@ -101,6 +101,13 @@ class TestArithmetic:
             with pytest.raises(DataError, match="does not follow from its events"):
                 check_receipt(replace(receipt, **change))
 
+    def test_a_total_out_of_nothing(self) -> None:
+        """Such an ε is no float: it must neither divide by zero nor widen what a total may be off by."""
+        accounting = RenyiFilter(Budget.of(Fraction(1, 10**320), Fraction(9, 10)), 2)
+        event = DiscreteGaussian("counts", 4, Fraction(1), Fraction(10) ** 400)
+        with pytest.raises(DataError, match="its total is not"):
+            check_receipt(write_receipt(accounting, event, accounting_total=str(10**200)))
+
     def test_failures_count_too(self) -> None:
         accounting = ApproximateZcdpFilter(BUDGET)
         event = SmoothLaplace("median", Fraction(1, 10**6), Fraction(1, 10**7))

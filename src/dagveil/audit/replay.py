@@ -103,7 +103,7 @@ def replay_method(
         if part > 1.0 + ROUNDING:
             violations.append(f"{door}: an exact answer moved by {part:.4g} of what its charge covers")
     where, largest = max(doors.items(), key=lambda moved: moved[1], default=("", 0.0))
-    moved = largest, where, tuple(doors.items())
+    moved = float(largest), where, tuple(doors.items())
     return Replay(method.name, pair.relation, pair.kind, len(recorded.exchanges), *moved, tuple(violations))
 
 

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -318,6 +319,7 @@ class Store:
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="dagveil-")  # noqa: SIM115
+                weakref.finalize(self, self._file.close)  # maps of it stay valid
             for piece, own in self._pieces:
                 self._write(piece, own)
             self._file.flush()

@@ -1,6 +1,6 @@
 """Rows on a Spark cluster: the executors encode them and add them up, and only counts and sums come back.
 
-An executor runs the same core on its partition (`add_batches`), and must have dagveil installed. Partial answers are
+An executor runs the same core on its partition (`add_encoded`), and must have dagveil installed. Partial answers are
 exact integers, so it does not matter how rows are spread, nor how often Spark repeats a task that was lost. Where
 persons are protected, executors hash records and gather each person's; they get the key, so that all choose the same.
 """

@@ -347,9 +347,14 @@ def _recount(receipt: Receipt) -> None:
         if counted.spent.denominator.bit_length() > _LONGEST_SUM:
             _refuse("its events have too many digits to add up")
     # only these prices and totals come from floating point
-    if abs(counted.spent - spent) > (Fraction(TOTAL_MARGIN) * spent if isinstance(counted, RenyiFilter) else 0):
+    prices, margin = Fraction(0), Fraction(0)
+    if isinstance(counted, RenyiFilter):
+        prices = margin = Fraction(TOTAL_MARGIN)
+    elif not isinstance(counted, PureFilter):
+        margin = total_margin(budget)
+    if abs(counted.spent - spent) > prices * spent:
         _refuse("what it says was spent is not what its events cost")
-    if abs(total - allowed) > (0 if isinstance(counted, PureFilter) else total_margin(budget) * allowed):
+    if abs(total - allowed) > margin * allowed:
         _refuse(f"its total is not that of {budget.words}")
     if spent > total:
         _refuse(f"its events cost more than {budget.words} allows")
