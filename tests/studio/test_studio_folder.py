@@ -77,7 +77,7 @@ def test_names_that_could_be_paths_are_refused(studio: Caller, name: str) -> Non
     for shown in {quote(name), quote(name, safe="%")}:
         reply = studio.ask("POST", f"/api/datasets?name={shown}&ending=.csv", b"a,b\n1,2\n", BYTES)
         assert reply.status == 422, reply.text
-    for ending in ("/../x.csv", ".toml", ".sqlite", ".py", "", ".csv/..", ".csv\x00"):
+    for ending in ("/../x.csv", ".toml", ".sqlite", ".py", "", ".csv/..", ".csv\x00", ".csv\n"):
         reply = studio.ask("POST", f"/api/datasets?name=fine&ending={quote(ending)}", b"a,b\n1,2\n", BYTES)
         assert reply.status == 422
     assert listing(studio.folder) == before

@@ -178,6 +178,8 @@ class Folder:
         """Give a descriptor for an upload; it becomes a data set only when the block ends well."""
         if not re.fullmatch(NAME, name) or name.startswith(RESERVED):
             raise Refused(422, "wrong name", "a name has letters, digits, _ and - only, at most 64, and is not taken")
+        if ending not in ENDINGS:
+            raise Refused(422, "wrong ending", f"a table ends in {', '.join(ENDINGS)}")
         target = self.root / f"{name}{ending}"
         taken = Refused(409, "name in use", f"there is a table {target.name}; choose another name")
         if os.path.lexists(target):
