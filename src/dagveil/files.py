@@ -36,6 +36,8 @@ def read_fraction(kind: type, value: Any) -> Any:
 def parse_fraction(value: Any) -> Fraction:
     """Read "p/q" or "p"; nothing else, since exponents such as 1e999999999 would take all memory.
 
+    Examples
+    --------
     >>> parse_fraction("3/4")
     Fraction(3, 4)
     """
@@ -47,6 +49,8 @@ def parse_fraction(value: Any) -> Fraction:
 def encode_json(value: Any) -> bytes:
     """Write a record as JSON.
 
+    Examples
+    --------
     >>> encode_json({"epsilon": Fraction(1, 10)})
     b'{"epsilon":"1/10"}'
     """
@@ -56,6 +60,8 @@ def encode_json(value: Any) -> bytes:
 def decode_json(content: bytes | str, kind: type[T]) -> T:
     """Read a record from JSON.
 
+    Examples
+    --------
     >>> decode_json(b'["1/10"]', list[Fraction])
     [Fraction(1, 10)]
     """
@@ -179,6 +185,8 @@ class Document(Generic[T]):
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a document with its seal, whatever seal it had. The order of keys counts, since columns have one.
 
+    Examples
+    --------
     >>> seal({"a": 1, "b": 2})["seal"] == seal({"a": 1, "b": 2, "seal": ""})["seal"]
     True
     """

@@ -20,6 +20,8 @@ class Cancelled(BaseException):
 class CancelSignal:
     """Turns the signal to end into `Cancelled`, but never in the middle of a shielded step.
 
+    Examples
+    --------
     >>> signal = CancelSignal()
     >>> heard = []
     >>> try:

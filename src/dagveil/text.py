@@ -12,6 +12,8 @@ _TURNING: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2
 def clean_text(text: str) -> str:
     r"""Replace characters that XML forbids or that turn the reading direction.
 
+    Examples
+    --------
     >>> clean_text("two\nlines\x00")
     'two lines�'
     """
@@ -21,6 +23,8 @@ def clean_text(text: str) -> str:
 def clean_lines(text: str) -> str:
     r"""Clean every line of a text, and keep the lines.
 
+    Examples
+    --------
     >>> clean_lines("one\n\x1b[2Jtwo\n")
     'one\n�[2Jtwo\n'
     """

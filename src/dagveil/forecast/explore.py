@@ -146,6 +146,8 @@ def explore(
       to it.
     - `progress`: told how many runs are done.
 
+    Examples
+    --------
     >>> from dagveil.data.column import Boolean
     >>> columns = {name: Boolean(outside="false") for name in "abcd"}
     >>> schema = Schema(dataset="clinic", columns=columns, reviewed=True, nominal_rows=2000)

@@ -160,6 +160,8 @@ def plan_measurement(
     - `rounds`: 2 keeps a part of each budget for a second round, which `plan_second_round` plans from the sum of the
       first.
 
+    Examples
+    --------
     >>> from dagveil.data.column import Boolean
     >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
     >>> schema = Schema(dataset="study", columns=columns, reviewed=True, nominal_rows=1000)

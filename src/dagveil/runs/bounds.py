@@ -213,6 +213,8 @@ def find_bounds(
     - `run`: as in `measure_source`. `accept_draft` uses the numbers that an unreviewed schema has for these columns;
       without it they are dropped, because they may have been read from the data.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from dagveil.privacy.noise.kind import NoiseKind
     >>> schema = schemas.Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)

@@ -132,6 +132,8 @@ def find_direction(
     - `x`, `y`: two numeric columns of the schema.
     - `settings`: how dependence is scored.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from dagveil.privacy.noise.kind import NoiseKind
     >>> x = np.linspace(-1, 1, 2000)

@@ -101,6 +101,8 @@ def discover(
     - `options`: settings of the method, by name.
     - `settings`: of the search over evidence; for methods that release evidence only.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from dagveil.data.column import Boolean
     >>> from dagveil.privacy.noise.kind import NoiseKind
