@@ -19,7 +19,7 @@ LEVEL_DASHES = ((0, (1, 3)), (0, (6, 2)), (0, (3, 2, 1, 2)), (0, (8, 2, 2, 2)))
 # of horizontal lines; colours change when all dashes have been used
 LEVEL_COLOURS = ("#555555", "#aa4499", "#117733")
 # half of an SVG file: digits that nobody sees, spaces, and what browsers assume anyway
-_NEEDLESS = re.compile(r"(\d\d\.\d|\.\d\d)\d+|(?<=\n) +| +(?=\n)|; stroke-linejoin: miter")
+_NEEDLESS = re.compile(r"(\d\d\.\d|\.\d\d)\d+|(?<=\n) +| +(?=\n)|(?<=\n[ML]) |; stroke-linejoin: miter")
 _NAMES = re.compile(r'<g id="(?:line2d|text|patch|[xy]tick|[A-Za-z]*Collection)_\d+">')
 
 
@@ -64,7 +64,8 @@ def draw_panels(
     figures, matplotlib = _load()
     rows = -(-len(panels) // columns)
     styles = _style_levels(panels)
-    with matplotlib.rc_context({"svg.hashsalt": "dagveil", "svg.fonttype": "none", "font.size": 9}):
+    plain = {"svg.hashsalt": "dagveil", "svg.fonttype": "none", "lines.solid_capstyle": "butt"}  # small files
+    with matplotlib.rc_context({**plain, "font.size": 9}):
         figure, axes = figures.subplots(
             rows,
             columns,
