@@ -259,7 +259,12 @@ class OrientationClimb:
 
     def _share(self, z: int, x: int, others: int) -> float:
         """Weight of the colliders at z that x forms with these other parents."""
-        return sum((self._weight[z][x, y] for y in cpdag.list_bits(self._partners[z].get(x, 0) & others)), 0.0)
+        mask = self._partners[z].get(x, 0) & others
+        total, weight = 0.0, self._weight[z]
+        while mask:  # the innermost loop of the search for arrows
+            total += weight[x, (mask & -mask).bit_length() - 1]
+            mask &= mask - 1
+        return total
 
     def _reaches(self, start: int, goal: int, parents: list[int]) -> bool:
         """Tell whether `goal` has `start` among its ancestors; with the arc goal → start that closes a cycle."""
